@@ -1,0 +1,3 @@
+//! The only effects: sockets and namespaces. This layer knows no kinds of fault.
+
+pub mod netns;

@@ -1,0 +1,190 @@
+//! Network namespaces: the one file that calls `setns` and `unshare`.
+//!
+//! Namespaces belong to threads. Every entry happens on a thread of its own that ends with the call,
+//! so that no other code ever finds itself somewhere else.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns, unshare};
+
+/// Where `ip netns` keeps its names; ours are compatible with it.
+pub const NAMES: &str = "/run/netns";
+/// Where `ip netns` keeps the files that replace those of `/etc` inside a named namespace.
+pub const ETC: &str = "/etc/netns";
+
+nix::ioctl_none_bad!(
+    /// The kind of namespace behind a file of nsfs: the `CLONE_NEW*` constant (`ioctl_ns(2)`, Linux 4.11).
+    ns_get_nstype,
+    0xb703
+);
+
+/// An open network namespace. It stays usable after its name or its last process has gone.
+#[derive(Debug)]
+pub struct NetNs {
+    file: File,
+    /// Files that replace those of `/etc` for programs and look-ups inside, as `ip netns exec` does.
+    etc: Option<PathBuf>,
+}
+
+impl NetNs {
+    /// The namespace of the calling thread (`/proc/self` would be the main thread's).
+    pub fn current() -> Result<Self> {
+        Self::open(Path::new("/proc/thread-self/ns/net"))
+    }
+
+    /// The namespace that `ip netns` calls `name`. Errors say whether the name or the namespace is bad.
+    pub fn named(name: &str) -> Result<Self> {
+        let path = name_to_path(name)?;
+        ensure!(path.exists(), "no network namespace is named {name:?}: there is no {}", path.display());
+        let mut ns = Self::open(&path)?;
+        let etc = Path::new(ETC).join(name);
+        ns.etc = etc.is_dir().then_some(etc);
+        Ok(ns)
+    }
+
+    /// The namespace of a running process.
+    pub fn of_pid(pid: u32) -> Result<Self> {
+        let path = PathBuf::from(format!("/proc/{pid}/ns/net"));
+        ensure!(Path::new("/proc").join(pid.to_string()).exists(), "no process has the id {pid}");
+        Self::open(&path)
+    }
+
+    /// A namespace by the file that stands for it.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).with_context(|| format!("cannot open the network namespace {}", path.display()))?;
+        // SAFETY: the ioctl takes no argument and only reads the type behind a descriptor we own.
+        #[expect(unsafe_code, reason = "the ioctl has no safe wrapper")]
+        let kind = unsafe { ns_get_nstype(file.as_raw_fd()) };
+        match kind {
+            Ok(kind) if kind == CloneFlags::CLONE_NEWNET.bits() => Ok(Self { file, etc: None }),
+            Ok(_) => bail!("{} is a namespace, but not a network namespace", path.display()),
+            Err(_) => bail!("{} is not a network namespace", path.display()),
+        }
+    }
+
+    /// Device and inode: equal for two handles on the same namespace.
+    pub fn id(&self) -> Result<(u64, u64)> {
+        let meta = self.file.metadata()?;
+        Ok((meta.dev(), meta.ino()))
+    }
+
+    /// The descriptor, for requests that name a namespace by one (moving a link, say).
+    pub fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// Runs `f` on a thread inside the namespace and gives its result. Sockets opened by `f` stay in the
+    /// namespace, and so do processes it starts. Needs `CAP_SYS_ADMIN` unless it is the current one.
+    pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T> {
+        if Self::current()?.id()? == self.id()? {
+            return Ok(f());
+        }
+        on_own_thread(|| {
+            self.enter()?;
+            Ok(f())
+        })
+    }
+
+    /// As [`run`](Self::run), with the namespace's own `/etc/hosts`, `/etc/resolv.conf` and whatever else
+    /// stands in `/etc/netns/NAME`, and with its own `/sys`: for look-ups of names and for programs.
+    pub fn run_with_etc<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T> {
+        let Some(etc) = &self.etc else { return self.run(f) };
+        on_own_thread(|| {
+            self.enter()?;
+            unshare(CloneFlags::CLONE_NEWNS).context("cannot make a mount namespace")?;
+            let none: Option<&Path> = None;
+            mount(none, "/", none, MsFlags::MS_SLAVE | MsFlags::MS_REC, none)
+                .context("cannot make the mounts private")?;
+            for entry in etc.read_dir().with_context(|| format!("cannot read {}", etc.display()))? {
+                let entry = entry?;
+                let target = Path::new("/etc").join(entry.file_name());
+                if target.exists() {
+                    mount(Some(&entry.path()), &target, none, MsFlags::MS_BIND, none).with_context(|| {
+                        format!("cannot mount {} over {}", entry.path().display(), target.display())
+                    })?;
+                }
+            }
+            Ok(f())
+        })
+    }
+
+    fn enter(&self) -> Result<()> {
+        setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| {
+            anyhow!(errno).context(
+                "cannot enter the network namespace (that needs CAP_SYS_ADMIN in the user namespace that owns it: use sudo)",
+            )
+        })
+    }
+
+    /// Makes a namespace and gives it a name, as `ip netns add` does.
+    pub fn create(name: &str) -> Result<Self> {
+        let path = name_to_path(name)?;
+        std::fs::create_dir_all(NAMES).with_context(|| format!("cannot make {NAMES}"))?;
+        share_names()?;
+        File::create_new(&path).with_context(|| format!("cannot make the network namespace {name:?}"))?;
+        let made = on_own_thread(|| {
+            unshare(CloneFlags::CLONE_NEWNET).context("cannot make a network namespace (use sudo)")?;
+            let none: Option<&Path> = None;
+            mount(Some("/proc/thread-self/ns/net"), &path, none, MsFlags::MS_BIND, none)
+                .with_context(|| format!("cannot mount the network namespace at {}", path.display()))
+        });
+        if made.is_err() {
+            let _ = std::fs::remove_file(&path);
+        }
+        made?;
+        Self::named(name)
+    }
+
+    /// Takes the name of a namespace away; the namespace goes with its last process. No such name is success.
+    pub fn delete(name: &str) -> Result<()> {
+        let path = name_to_path(name)?;
+        if !path.exists() {
+            return Ok(());
+        }
+        // EINVAL: a half-made one, a plain file that nothing is mounted on.
+        match umount2(&path, MntFlags::MNT_DETACH) {
+            Ok(()) | Err(nix::errno::Errno::EINVAL) => {}
+            Err(errno) => return Err(errno).with_context(|| format!("cannot unmount {}", path.display())),
+        }
+        std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
+    }
+
+    /// Every namespace that has a name, sorted.
+    pub fn names() -> Vec<String> {
+        let Ok(entries) = Path::new(NAMES).read_dir() else { return Vec::new() };
+        let mut names: Vec<_> = entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// Other mount namespaces must see names come and go, else a name deleted here stays busy there.
+fn share_names() -> Result<()> {
+    let none: Option<&Path> = None;
+    let shared = MsFlags::MS_SHARED | MsFlags::MS_REC;
+    if mount(none, NAMES, none, shared, none).is_ok() {
+        return Ok(());
+    }
+    mount(Some(NAMES), NAMES, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)
+        .and_then(|()| mount(none, NAMES, none, shared, none))
+        .with_context(|| format!("cannot share the mount {NAMES} (use sudo)"))
+}
+
+fn name_to_path(name: &str) -> Result<PathBuf> {
+    let mut parts = Path::new(name).components();
+    let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) && !name.contains('/');
+    ensure!(plain, "{name:?} is not the name of a network namespace: give a name without slashes, or an absolute path");
+    Ok(Path::new(NAMES).join(name))
+}
+
+fn on_own_thread<T: Send>(f: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("netns".into()).spawn_scoped(scope, f)?;
+        thread.join().map_err(|_| anyhow!("the thread inside the namespace panicked"))?
+    })
+}

@@ -1,0 +1,1 @@
+//! What is broken, where and for how long. Pure: no I/O, no clock.

@@ -1,1 +1,10 @@
-//! Placeholder until this layer lands.
+//! From the values of [`crate::rules`] to netlink: one batch a namespace, and which message is which rule.
+
+mod batch;
+mod lower;
+#[expect(unsafe_code, reason = "libnftnl is C; every call into it stands in this file")]
+mod object;
+mod parse;
+
+pub use batch::{Builder, Finalized, Sent, family, request_chains, request_counters, request_elements, request_tables};
+pub use parse::{CounterInfo, ElementInfo, TableInfo, parse_chain_type, parse_counter, parse_elements, parse_table};

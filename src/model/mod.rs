@@ -1,1 +1,11 @@
 //! What is broken, where and for how long. Pure: no I/O, no clock.
+
+mod fault;
+mod kind;
+mod peer;
+mod vantage;
+
+pub use fault::{Fault, Lifetime, MARKER, Meta, Name};
+pub use kind::{Code, Direction, Kind, Loss, LossScope, OpenConnections, Proto};
+pub use peer::{Host, Members, PeerSpec, Ports, Target};
+pub use vantage::{BridgeReject, Device, Vantage};

@@ -1,1 +1,17 @@
-//! Placeholder until this layer lands.
+//! What is written into a namespace: nftables objects as plain values that print as `nft -f` text.
+//!
+//! [`compile()`] turns a fault of the model into a [`Ruleset`]. Nothing here does I/O: `--dry-run` prints
+//! the value, the netlink encoder sends the very same one, and a test proves both equal with `nft` as
+//! witness.
+
+mod compile;
+mod key;
+mod sets;
+mod text;
+mod value;
+
+pub use compile::{ABSORB, FORGED_MARK, compile, ours};
+pub use key::{Base, Key, Kind as KeyKind};
+pub use value::{
+    Chain, Element, Family, Hook, IcmpCode, Order, Reject, Rule, Ruleset, Set, Span, Stmt, Table, Update, Verdict,
+};

@@ -1,0 +1,169 @@
+//! A fault: a value that can be printed, compared and tested without a machine.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::kind::{Direction, Kind, Proto};
+use super::peer::Target;
+
+/// The first words of the comment of every table of ours, with the version of what follows.
+pub const MARKER: &str = "playdead 1 ";
+
+/// What tables are called, before the fault's own name.
+const PREFIX: &str = "playdead-";
+
+/// The name of a fault, unique in a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(String);
+
+impl Name {
+    /// The name of the tables.
+    pub fn table(&self) -> String {
+        format!("{PREFIX}{}", self.0)
+    }
+
+    /// The name of the fault that a table of this name would belong to.
+    pub fn of_table(table: &str) -> Option<Self> {
+        table.strip_prefix(PREFIX)?.parse().ok()
+    }
+
+    /// A name made of what is broken, the same for the same fault: verb, first peer, and a digest of the rest.
+    pub fn made_up(kind: Kind, first: &str, digest: u32) -> Self {
+        let mut first: String = first.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        first.truncate(40);
+        Self(format!("{}-{}-{:04x}", kind.verb(), first.trim_matches('-'), digest & 0xffff))
+    }
+}
+
+impl FromStr for Name {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.';
+        if text.is_empty() || text.len() > 100 || !text.chars().all(plain) {
+            return Err(format!("{text:?} is not a name for a fault: use 1 to 100 letters, digits, '-', '_' or '.'"));
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How long a fault lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Until it is healed.
+    Open,
+    /// Until the kernel lets its elements expire.
+    Lease(Duration),
+    /// As long as the process that made it.
+    Held,
+}
+
+/// What one fault is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Its name.
+    pub name: Name,
+    /// What happened.
+    pub kind: Kind,
+    /// To whom.
+    pub peers: Vec<Target>,
+    /// Only traffic with these other ends; empty: with everybody.
+    pub with: Vec<IpNet>,
+    /// Which way.
+    pub direction: Direction,
+    /// Which protocols.
+    pub proto: Proto,
+    /// For how long.
+    pub lifetime: Lifetime,
+    /// When, as RFC 3339 in UTC with seconds.
+    pub since: String,
+}
+
+impl Fault {
+    /// What its tables say of it besides their rules.
+    pub fn meta(&self) -> Meta {
+        Meta {
+            kind: self.kind,
+            direction: self.direction,
+            proto: self.proto,
+            since: self.since.clone(),
+            lease: match self.lifetime {
+                Lifetime::Lease(lease) => Some(lease),
+                Lifetime::Open | Lifetime::Held => None,
+            },
+            digest: self.digest(),
+        }
+    }
+
+    /// The same for two faults that break the same in the same way, whatever they are called and however long
+    /// they last (FNV-1a).
+    pub fn digest(&self) -> u32 {
+        let mut peers: Vec<_> = self.peers.iter().map(ToString::to_string).collect();
+        let mut with: Vec<_> = self.with.iter().map(ToString::to_string).collect();
+        peers.sort();
+        with.sort();
+        let text = format!("{} {} {} {peers:?} {with:?}", self.kind, self.direction.name(), self.proto.name());
+        text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    }
+}
+
+/// What stands in the comment of a fault's tables. The peers stand in their sets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meta {
+    /// What happened.
+    pub kind: Kind,
+    /// Which way.
+    pub direction: Direction,
+    /// Which protocols.
+    pub proto: Proto,
+    /// When, as RFC 3339.
+    pub since: String,
+    /// How long it was to last, when that is the kernel's to end.
+    pub lease: Option<Duration>,
+    /// [`Fault::digest`].
+    pub digest: u32,
+}
+
+impl fmt::Display for Meta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (direction, proto) = (self.direction.name(), self.proto.name());
+        write!(f, "{MARKER}{} {direction} {proto} {:08x} since {}", self.kind, self.digest, self.since)?;
+        match self.lease {
+            Some(lease) => write!(f, " for {}ms", lease.as_millis()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FromStr for Meta {
+    type Err = ();
+
+    fn from_str(comment: &str) -> Result<Self, ()> {
+        let words: Vec<_> = comment.strip_prefix(MARKER).ok_or(())?.split(' ').collect();
+        let (&[kind, direction, proto, digest, "since", since], rest) = words.split_first_chunk().ok_or(())? else {
+            return Err(());
+        };
+        let lease = match rest {
+            [] => None,
+            ["for", lease] => Some(lease.strip_suffix("ms").and_then(|ms| ms.parse().ok()).ok_or(())?),
+            _ => return Err(()),
+        };
+        Ok(Self {
+            kind: kind.parse()?,
+            direction: Direction::from_name(direction).ok_or(())?,
+            proto: Proto::from_name(proto).ok_or(())?,
+            since: since.into(),
+            lease: lease.map(Duration::from_millis),
+            digest: u32::from_str_radix(digest, 16).map_err(drop)?,
+        })
+    }
+}

@@ -1,0 +1,239 @@
+//! Who is made to look dead: as typed, and as addresses.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+
+/// Ports from the first to the last, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ports {
+    /// First port.
+    pub first: u16,
+    /// Last port.
+    pub last: u16,
+}
+
+impl Ports {
+    /// Whether the port is one of them.
+    pub fn contains(self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last { self.first.fmt(f) } else { write!(f, "{}-{}", self.first, self.last) }
+    }
+}
+
+impl FromStr for Ports {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let port = |text: &str| match text.parse::<u16>() {
+            Ok(port) if port > 0 && text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(port),
+            _ => Err(format!("{text:?} is not a port: ports are numbers from 1 to 65535")),
+        };
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let ports = Self { first: port(first)?, last: port(last)? };
+        if ports.first > ports.last {
+            return Err(format!("the port range {text} runs backwards: write {}-{}", ports.last, ports.first));
+        }
+        Ok(ports)
+    }
+}
+
+/// The part of a peer before its port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Host {
+    /// An address or a prefix.
+    Net(IpNet),
+    /// A name that has to be looked up in the place.
+    Name(String),
+    /// Members of a live etcd cluster: the host and port to ask, and which of its members are meant.
+    Etcd {
+        /// Whom to ask for the members, `HOST:PORT`.
+        endpoint: String,
+        /// Which of them.
+        which: Members,
+    },
+}
+
+/// Which members of a cluster are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Members {
+    /// Every one.
+    All,
+    /// The leader.
+    Leader,
+    /// All but the leader.
+    Followers,
+    /// All but the one that is asked.
+    Others,
+}
+
+/// A peer as typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerSpec {
+    /// As typed.
+    pub text: String,
+    /// The host.
+    pub host: Host,
+    /// Its ports; `None` for the whole machine.
+    pub ports: Option<Ports>,
+}
+
+impl FromStr for PeerSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (host, ports) = match text.strip_prefix("etcd://") {
+            Some(rest) => (parse_etcd(text, rest)?, None),
+            None => split_port(text)?,
+        };
+        Ok(Self { text: text.into(), host, ports })
+    }
+}
+
+fn parse_etcd(text: &str, rest: &str) -> Result<Host, String> {
+    let (endpoint, which) = rest.split_once('?').map_or((rest, None), |(endpoint, which)| (endpoint, Some(which)));
+    let which = match which {
+        None => Members::All,
+        Some("leader") => Members::Leader,
+        Some("followers") => Members::Followers,
+        Some("others") => Members::Others,
+        Some(other) => return Err(format!("{text}: ?{other} is not one of ?leader, ?followers, ?others")),
+    };
+    match split_port(endpoint)? {
+        (Host::Name(_) | Host::Net(_), Some(ports)) if ports.first == ports.last => {
+            Ok(Host::Etcd { endpoint: endpoint.into(), which })
+        }
+        _ => Err(format!("{text}: write etcd://HOST:PORT of a member's client port")),
+    }
+}
+
+fn split_port(text: &str) -> Result<(Host, Option<Ports>), String> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (inside, after) =
+            rest.split_once(']').ok_or_else(|| format!("{text}: the bracket is not closed: write [ADDR6]:PORT"))?;
+        let host = parse_host(text, inside)?;
+        if !matches!(host, Host::Net(IpNet::V6(_))) {
+            return Err(format!("{text}: only IPv6 addresses stand in brackets"));
+        }
+        return match after.strip_prefix(':') {
+            Some(ports) => Ok((host, Some(in_peer(text, ports)?))),
+            None if after.is_empty() => Ok((host, None)),
+            None => Err(format!("{text}: after the bracket only :PORT may follow")),
+        };
+    }
+    match text.split_once(':') {
+        // Two colons: an IPv6 address, which has to be bracketed to take a port.
+        Some((_, rest)) if rest.contains(':') => Ok((parse_host(text, text)?, None)),
+        Some((host, ports)) => Ok((parse_host(text, host)?, Some(in_peer(text, ports)?))),
+        None => Ok((parse_host(text, text)?, None)),
+    }
+}
+
+fn in_peer(text: &str, ports: &str) -> Result<Ports, String> {
+    ports.parse().map_err(|error| format!("{text}: {error}"))
+}
+
+fn parse_host(text: &str, host: &str) -> Result<Host, String> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return checked(text, address.into()).map(Host::Net);
+    }
+    if let Some((address, bits)) = host.split_once('/') {
+        if address.contains(':') || is_numeric(address) {
+            let net = address.parse().ok().and_then(|address| IpNet::new(address, bits.parse().ok()?).ok());
+            let net = net.ok_or_else(|| {
+                format!("{text}: {host} is not a prefix: write ADDR/BITS, with at most 32 bits for IPv4, 128 for IPv6")
+            })?;
+            return checked(text, net.trunc()).map(Host::Net);
+        }
+    }
+    if host.contains(':') {
+        return Err(format!("{text}: {host} is not an IPv6 address"));
+    }
+    if is_numeric(host) {
+        return Err(format!("{text}: {host:?} is not an IPv4 address"));
+    }
+    let label = |part: &str| {
+        !part.is_empty()
+            && part.len() <= 63
+            && !part.starts_with('-')
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    };
+    let name = host.strip_suffix('.').unwrap_or(host);
+    let node = name.split_once('/').is_some_and(|(lab, node)| label(lab) && label(node));
+    if name.len() <= 253 && (node || name.split('.').all(label)) {
+        return Ok(Host::Name(name.into()));
+    }
+    Err(format!("{text}: {host:?} is neither an address, a prefix nor a host name"))
+}
+
+fn is_numeric(host: &str) -> bool {
+    host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
+/// Addresses that never name a machine.
+fn checked(text: &str, net: IpNet) -> Result<IpNet, String> {
+    let address = net.addr();
+    let mapped = matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some());
+    if mapped {
+        return Err(format!("{text}: this is an IPv4 address in IPv6 clothes: write it as IPv4"));
+    }
+    if net.prefix_len() == 0 {
+        return Err(format!("{text}: this names every machine there is: name the peer, or a smaller prefix"));
+    }
+    if address.is_unspecified() || address.is_multicast() || address == IpAddr::from([255, 255, 255, 255]) {
+        return Err(format!("{text}: {address} is not the address of a machine"));
+    }
+    Ok(net)
+}
+
+/// A peer after its name was looked up: one address or prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Target {
+    /// Its address or addresses.
+    pub net: IpNet,
+    /// Its ports; `None` for the whole machine.
+    pub ports: Option<Ports>,
+    /// How the user called it, when that was not the address itself.
+    pub label: Option<String>,
+}
+
+impl Target {
+    /// Whether all that the other names is named by this one too.
+    pub fn covers(&self, other: &Self) -> bool {
+        let ports = match (self.ports, other.ports) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(mine), Some(theirs)) => mine.first <= theirs.first && theirs.last <= mine.last,
+        };
+        ports && self.net.contains(&other.net)
+    }
+
+    /// Whether both name a machine in common.
+    pub fn meets(&self, other: &Self) -> bool {
+        self.net.contains(&other.net) || other.net.contains(&self.net)
+    }
+
+    /// Whether it names this address and port.
+    pub fn names(&self, address: IpAddr, port: u16) -> bool {
+        self.net.contains(&address) && self.ports.is_none_or(|ports| ports.contains(port))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let single = self.net.prefix_len() == self.net.max_prefix_len();
+        let host = if single { self.net.addr().to_string() } else { self.net.to_string() };
+        match self.ports {
+            Some(ports) if host.contains(':') => write!(f, "[{host}]:{ports}"),
+            Some(ports) => write!(f, "{host}:{ports}"),
+            None => f.write_str(&host),
+        }
+    }
+}

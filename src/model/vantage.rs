@@ -1,0 +1,37 @@
+//! What rules have to know of the place they are written in.
+
+/// The facts about a namespace that rules are compiled for. They name interfaces and what the kernel can do;
+/// nothing in them decides who is affected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vantage {
+    /// Devices by which packets of this host leave: Ethernet, neither loopback nor enslaved to a bridge.
+    pub devices: Vec<Device>,
+    /// The index of the loopback device.
+    pub loopback: u32,
+    /// Devices that are ports of a bridge.
+    pub ports: Vec<String>,
+    /// Whether addresses are translated here (a chain of type `nat` is there).
+    pub translates: bool,
+    /// How a frame on its way through a bridge can be refused here.
+    pub bridge_reject: BridgeReject,
+}
+
+/// A device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// How a frame on its way through a bridge can be refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BridgeReject {
+    /// In the bridge itself (`CONFIG_NFT_BRIDGE_REJECT`).
+    Bridge,
+    /// At the bridge's ports that exist when the fault is armed (`CONFIG_NFT_REJECT_NETDEV`, Linux 5.12).
+    Ports,
+    /// Not at all.
+    Missing,
+}

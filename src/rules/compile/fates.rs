@@ -1,0 +1,249 @@
+//! What becomes of a packet to or from a peer, kind by kind: the chains that all sites share.
+
+use super::super::key::{FIN, RST, SYN};
+use super::super::value::{IcmpCode, Reject};
+use super::*;
+use crate::model::{Code, Loss, LossScope};
+
+/// The chain for packets to a peer.
+pub(super) const TO_PEER: &str = "to_peer";
+/// The chain for packets from a peer.
+pub(super) const FROM_PEER: &str = "from_peer";
+/// The chain that answers in the peer's stead.
+pub(super) const REFUSE: &str = "refuse";
+
+impl Compiler<'_> {
+    /// The chain for packets that go `way`; without rules where they pass.
+    pub(super) fn fate(&self, way: Way, vanish: Vanish) -> Chain {
+        let (name, affected) = match way {
+            Way::To => (TO_PEER, self.fault.direction.to()),
+            Way::From => (FROM_PEER, self.fault.direction.from()),
+        };
+        let rules = match (affected, way) {
+            (false, _) => Vec::new(),
+            (true, Way::To) => self.fate_to(vanish),
+            (true, Way::From) => self.fate_from(vanish),
+        };
+        chain(name, None, rules)
+    }
+
+    fn fate_to(&self, vanish: Vanish) -> Vec<Rule> {
+        match self.fault.kind {
+            Failure::DeadHost => gone(Way::To, vanish, vec![]),
+            Failure::Lossy(loss) => lost(loss, Way::To, vanish),
+            // They are stolen only to be refused on lo, and counted there.
+            Failure::DeadProcess(_) | Failure::Unreachable(_) if vanish == Vanish::StealToLo => {
+                vec![rule([Stmt::StealToLo])]
+            }
+            Failure::Rebooted if vanish == Vanish::StealToLo => {
+                let old = rule([is_tcp(), Stmt::StealToLo]);
+                known(Way::To).into_iter().chain([old]).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn fate_from(&self, vanish: Vanish) -> Vec<Rule> {
+        let way = Way::From;
+        match self.fault.kind {
+            Failure::DeadHost => gone(way, vanish, vec![]),
+            Failure::Lossy(loss) => lost(loss, way, vanish),
+            Failure::Hush => gone(way, vanish, vec![has_flags(FIN | RST)]),
+            Failure::HungProcess => [vec![has_flags(FIN | RST)], carries_data(), vec![is_udp()]]
+                .into_iter()
+                .flat_map(|conditions| gone(way, vanish, conditions))
+                .collect(),
+            Failure::DeadProcess(_) => {
+                // What refuses in the process's stead passes here too, and so do the FINs that end its connections.
+                let mut rules = vec![rule([is_mark(FORGED_MARK), accept()]), rule([has_flags(RST), accept()])];
+                rules.extend(gone(way, vanish, vec![]));
+                rules
+            }
+            Failure::Unreachable(_) => {
+                // On the peer itself the refusal has the peer's address.
+                let mut rules = own_errors().to_vec();
+                rules.extend(gone(way, vanish, vec![]));
+                rules
+            }
+            Failure::Rebooted => {
+                let mut rules = vec![rule([has_flags(RST), accept()])];
+                rules.extend(known(way));
+                rules.extend(gone(way, vanish, vec![is_tcp()]));
+                rules
+            }
+        }
+    }
+
+    /// The chain that answers in the peer's stead; it has rules only for kinds that refuse.
+    pub(super) fn refuse(&self) -> Chain {
+        let count = Stmt::Count(TO);
+        let rules = match self.fault.kind {
+            _ if !self.fault.direction.to() => Vec::new(),
+            Failure::DeadProcess(open) => refuse_as_closed_port(open),
+            Failure::Unreachable(code) => {
+                let v4 = [is_ip(Ip::V4), count.clone(), Stmt::Reject(Reject::Icmp(icmp(code)))];
+                let v6 = [is_ip(Ip::V6), count, Stmt::Reject(Reject::Icmp6(icmp6(code)))];
+                vec![rule(v4), rule(v6)]
+            }
+            Failure::Rebooted => {
+                let old = rule([is_tcp(), count, Stmt::Reject(Reject::TcpReset)]);
+                known(Way::To).into_iter().chain([old]).collect()
+            }
+            _ => Vec::new(),
+        };
+        chain(REFUSE, None, rules)
+    }
+}
+
+/// As the kernel answers for a port that nobody listens on.
+fn refuse_as_closed_port(open: OpenConnections) -> Vec<Rule> {
+    let reset = || [Stmt::Count(TO), Stmt::Reject(Reject::TcpReset)];
+    let mut rules = Vec::new();
+    if open != OpenConnections::Keep {
+        // The acknowledgment of the FIN, and those of a challenge, must not be answered: FIN-WAIT-2 takes them in.
+        rules.push(rule(carries_data().into_iter().chain(reset())));
+        rules.push(rule([has_flags(SYN | FIN)].into_iter().chain(reset())));
+        rules.push(rule([Stmt::In(vec![Key::Protocol], ABSORB), is_tcp(), Stmt::Do(Verdict::Drop)]));
+    }
+    rules.push(rule([is_tcp()].into_iter().chain(reset())));
+    let port_unreachable = [Reject::Icmp(icmp(Code::Port)), Reject::Icmp6(icmp6(Code::Port))];
+    rules.extend(
+        Ip::BOTH
+            .into_iter()
+            .zip(port_unreachable)
+            .map(|(ip, reject)| rule([is_ip(ip), Stmt::Count(TO), Stmt::Reject(reject)])),
+    );
+    rules
+}
+
+fn icmp(code: Code) -> IcmpCode {
+    match code {
+        Code::Net => IcmpCode(0, "net-unreachable"),
+        Code::Host => IcmpCode(1, "host-unreachable"),
+        Code::Protocol => IcmpCode(2, "prot-unreachable"),
+        Code::Port => IcmpCode(3, "port-unreachable"),
+        Code::NetProhibited => IcmpCode(9, "net-prohibited"),
+        Code::HostProhibited => IcmpCode(10, "host-prohibited"),
+        Code::AdminProhibited => IcmpCode(13, "admin-prohibited"),
+    }
+}
+
+fn icmp6(code: Code) -> IcmpCode {
+    match code {
+        Code::Net => IcmpCode(0, "no-route"),
+        Code::HostProhibited | Code::AdminProhibited => IcmpCode(1, "admin-prohibited"),
+        Code::Host => IcmpCode(3, "addr-unreachable"),
+        Code::Port | Code::Protocol => IcmpCode(4, "port-unreachable"),
+        Code::NetProhibited => IcmpCode(6, "reject-route"),
+    }
+}
+
+/// Counts and makes vanish what meets the conditions.
+pub(super) fn gone(way: Way, vanish: Vanish, conditions: Vec<Stmt>) -> Vec<Rule> {
+    let count = Stmt::Count(if way == Way::To { TO } else { FROM });
+    let base = conditions.into_iter().chain([count]);
+    match vanish {
+        Vanish::Drop => vec![rule(base.chain([Stmt::Do(Verdict::Drop)]))],
+        Vanish::StealToLo => vec![rule(base.chain([Stmt::StealToLo]))],
+        Vanish::Reroute => rerouted(&base.collect::<Vec<_>>()),
+    }
+}
+
+/// The loopback addresses that a doomed packet gets: it never arrives there, its mark sees to that.
+fn rerouted(conditions: &[Stmt]) -> Vec<Rule> {
+    let loopback = [(Key::Daddr4, vec![127, 0, 0, 1]), (Key::Daddr6, [vec![0; 15], vec![1]].concat())];
+    Ip::BOTH
+        .into_iter()
+        .zip(loopback)
+        .map(|(ip, (key, address))| {
+            let mark = Stmt::Write(Key::Mark, DOOMED_MARK.to_ne_bytes().to_vec());
+            let doom = [mark, Stmt::Write(key, address), accept()];
+            rule([is_ip(ip)].into_iter().chain(conditions.iter().cloned()).chain(doom))
+        })
+        .collect()
+}
+
+/// Rolls the dice. One that survives is accepted here: it must not be judged twice when both ends are peers.
+fn lost(loss: Loss, way: Way, vanish: Vanish) -> Vec<Rule> {
+    let below = |key: Key| Stmt::Is(key, Order::Lt, loss.per_myriad.to_be_bytes().to_vec());
+    let roll = |keys: Vec<Key>, seed| below(Key::Hash(keys, MYRIAD, seed));
+    let mut rules = match loss.scope {
+        LossScope::Packet => gone(way, vanish, vec![below(Key::Random(MYRIAD))]),
+        LossScope::Connection { seed } => Ip::BOTH
+            .into_iter()
+            .flat_map(|ip| {
+                let tcp = vec![is_tcp(), roll(tuple(way, ip, true), seed)];
+                let udp = vec![is_udp(), roll(tuple(way, ip, true), seed)];
+                let passes = |proto| vec![is_ip(ip), proto, accept()];
+                let other = vec![is_ip(ip), roll(tuple(way, ip, false), seed)];
+                let mut rules = gone(way, vanish, [vec![is_ip(ip)], tcp].concat());
+                rules.push(rule(passes(is_tcp())));
+                rules.extend(gone(way, vanish, [vec![is_ip(ip)], udp].concat()));
+                rules.push(rule(passes(is_udp())));
+                rules.extend(gone(way, vanish, other));
+                rules
+            })
+            .collect(),
+    };
+    rules.push(rule([accept()]));
+    rules
+}
+
+const MYRIAD: u32 = 10_000;
+
+/// Who talks to whom, the other end first, so that both directions of a connection hash alike.
+fn tuple(way: Way, ip: Ip, ports: bool) -> Vec<Key> {
+    let (other, peer) = ([ip.saddr(), Key::Sport], [ip.daddr(), Key::Dport]);
+    let ends = if way == Way::To { [other, peer] } else { [peer, other] };
+    ends.into_iter().flat_map(|end| end.into_iter().take(if ports { 2 } else { 1 })).collect()
+}
+
+/// Lets the connections pass that were made since the reboot, and learns them by their SYN or SYN-ACK: no
+/// connection tracking is needed, and the two directions learn for themselves.
+fn known(way: Way) -> Vec<Rule> {
+    let of = |ip: Ip| {
+        let key = tuple(way, ip, true);
+        let update = Stmt::Update(Update { set: ip.name(FRESH), key: key.clone(), timeout: FRESH_LIFE });
+        let known = Stmt::In(key, ip.name(FRESH));
+        [
+            rule([is_ip(ip), has_flags(SYN), update.clone(), accept()]),
+            rule([is_ip(ip), is_tcp(), known, update, accept()]),
+        ]
+    };
+    Ip::BOTH.into_iter().flat_map(of).collect()
+}
+
+fn own_errors() -> [Rule; 2] {
+    let unreachable = |key: Key, number: u8| rule([Stmt::Is(key, Order::Eq, vec![number]), accept()]);
+    [unreachable(Key::IcmpType, 3), unreachable(Key::Icmp6Type, 1)]
+}
+
+pub(super) fn accept() -> Stmt {
+    Stmt::Do(Verdict::Accept)
+}
+
+pub(super) fn is_tcp() -> Stmt {
+    Stmt::Is(Key::L4proto, Order::Eq, vec![6])
+}
+
+fn is_udp() -> Stmt {
+    Stmt::Is(Key::L4proto, Order::Eq, vec![17])
+}
+
+pub(super) fn is_ip(ip: Ip) -> Stmt {
+    Stmt::Is(Key::Protocol, Order::Eq, ip.ether_type().to_vec())
+}
+
+pub(super) fn is_mark(mark: u32) -> Stmt {
+    Stmt::Is(Key::Mark, Order::Eq, mark.to_ne_bytes().to_vec())
+}
+
+fn has_flags(mask: u8) -> Stmt {
+    Stmt::Is(Key::TcpFlags(mask), Order::Ne, vec![0])
+}
+
+/// A byte behind the TCP header can be loaded: the segment carries data. Loading it fails on a bare ACK, and a
+/// load that fails ends the rule.
+fn carries_data() -> Vec<Stmt> {
+    vec![is_tcp(), Stmt::Is(Key::Raw(Base::Inner, 0, 8), Order::Within, vec![0, 255])]
+}

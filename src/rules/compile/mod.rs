@@ -1,0 +1,201 @@
+//! From a fault to the rules that make it look real, wherever they are written.
+//!
+//! Every packet is judged at the last place of a namespace that it passes before somebody could notice it:
+//!
+//! | on its way | is judged at |
+//! | --- | --- |
+//! | to a process here | `inet` prerouting, before conntrack and every other table |
+//! | out of this host | `netdev` egress, the only hook where a stolen packet counts as sent |
+//! | out of a device that has no such hook (new, or without Ethernet) | `inet` output, by rerouting it to lo |
+//! | through this router | egress too, so that the router's own neighbour entry fails as for a dead machine |
+//! | through this bridge | `bridge` prerouting |
+//!
+//! The same rules therefore serve on the client, on the peer, and on a router or bridge in between.
+//! The reasons stand in `docs/fidelity.md`.
+
+mod fates;
+mod sites;
+
+use std::time::Duration;
+
+use super::key::{Base, Key, Kind};
+use super::sets::{self, Ip};
+use super::value::{Chain, Family, Hook, Order, Rule, Ruleset, Set, Span, Stmt, Table, Update, Verdict};
+use crate::model::{Fault, Kind as Failure, Lifetime, OpenConnections, Proto, Vantage};
+
+/// The mark of the segments that playdead sends in the name of a dead process ("play").
+pub const FORGED_MARK: u32 = 0x706c_6179;
+/// The mark of packets that were rerouted to lo to end there ("dead").
+const DOOMED_MARK: u32 = 0x6465_6164;
+
+/// The set whose presence of a protocol means that bare acknowledgments are still taken in silently.
+pub const ABSORB: &str = "absorb";
+/// A killed process's connections wait so long in FIN-WAIT-2 (`tcp_fin_timeout`) before their segments draw RST.
+const FIN_WAIT: Duration = Duration::from_secs(60);
+/// Connections made since a reboot.
+const FRESH: [&str; 2] = ["fresh4", "fresh6"];
+const FRESH_SIZE: u32 = 65_535;
+const FRESH_LIFE: Duration = Duration::from_secs(3600);
+/// Devices whose egress hook judges; packets that leave by another are judged in the output hook.
+const COVERED: &str = "covered";
+
+/// Before conntrack (-200) and every usual table, so that an accept elsewhere cannot come first.
+const FIRST: i32 = -300;
+/// After every filter: a closed port is refused only if the firewall would have let the packet in.
+const LAST: i32 = 300;
+
+const TO: &str = "to";
+const FROM: &str = "from";
+
+/// The rules of `fault` for a namespace of which `vantage` tells.
+pub fn compile(fault: &Fault, vantage: &Vantage) -> Ruleset {
+    let compiler = Compiler { fault, vantage };
+    let tables = [compiler.inet(), compiler.netdev(), compiler.bridge(), compiler.arp()];
+    Ruleset { tables: tables.into_iter().flatten().collect() }
+}
+
+/// Whether the table of that name and comment is one of ours.
+pub fn ours(name: &str, comment: &str) -> bool {
+    crate::model::Name::of_table(name).is_some() && comment.parse::<crate::model::Meta>().is_ok()
+}
+
+struct Compiler<'a> {
+    fault: &'a Fault,
+    vantage: &'a Vantage,
+}
+
+/// Which way a packet goes, seen from the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    To,
+    From,
+}
+
+/// How a packet disappears in a table without its sender noticing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Vanish {
+    /// Somebody else's packet is simply dropped.
+    Drop,
+    /// A frame of this host is handed to lo, where it is discarded as meant for another machine.
+    StealToLo,
+    /// A packet of this host is routed to lo by another address and dropped there.
+    Reroute,
+}
+
+impl Compiler<'_> {
+    /// A table of this fault: its sets first, then what `chains` has made; empty chains are left out.
+    fn table(&self, family: Family, mut sets: Vec<Set>, chains: Vec<Chain>) -> Option<Table> {
+        let mut chains: Vec<_> = chains.into_iter().filter(|chain| !chain.rules.is_empty()).collect();
+        if !chains.iter().any(|chain| chain.hook.is_some()) {
+            return None;
+        }
+        sets.splice(0..0, sets::lease(self.fault));
+        for chain in chains.iter_mut().filter(|chain| chain.hook.is_some()) {
+            chain.rules.splice(0..0, self.gate());
+        }
+        let used = |set: &Set| set.name == sets::LEASE || chains.iter().any(|chain| mentions(chain, set.name));
+        sets.retain(used);
+        Some(Table {
+            family,
+            name: self.fault.name.table(),
+            comment: self.fault.meta().to_string(),
+            owner: self.fault.lifetime == Lifetime::Held,
+            counters: vec![TO, FROM],
+            sets,
+            chains,
+        })
+    }
+
+    /// After the lease nothing in a chain applies any more.
+    fn gate(&self) -> Option<Rule> {
+        matches!(self.fault.lifetime, Lifetime::Lease(_))
+            .then(|| Rule(vec![Stmt::NotIn(vec![Key::Protocol], sets::LEASE), Stmt::Do(Verdict::Accept)]))
+    }
+
+    fn peer_sets(&self) -> Vec<Set> {
+        let fault = self.fault;
+        let each =
+            |ip| [sets::hosts(fault, ip), sets::ports(fault, ip), sets::with(fault, ip), sets::quoted(fault, ip)];
+        let mut sets: Vec<_> = Ip::BOTH.into_iter().flat_map(each).flatten().collect();
+        sets.extend(sets::sought(fault));
+        if fault.kind == Failure::Rebooted {
+            sets.extend(Ip::BOTH.map(fresh));
+        }
+        sets
+    }
+
+    /// The conditions under which a packet goes `way`, one list for each set of peers.
+    fn matches(&self, way: Way) -> Vec<Vec<Stmt>> {
+        Ip::BOTH.into_iter().flat_map(|ip| self.matches_of(way, ip)).collect()
+    }
+
+    fn matches_of(&self, way: Way, ip: Ip) -> Vec<Vec<Stmt>> {
+        let (peer, port, other) = match way {
+            Way::To => (ip.daddr(), Key::Dport, ip.saddr()),
+            Way::From => (ip.saddr(), Key::Sport, ip.daddr()),
+        };
+        let Some(scope) = self.scope(ip, other) else { return Vec::new() };
+        let hosts = sets::hosts(self.fault, ip).map(|set| {
+            let mut stmts = vec![Stmt::In(vec![peer.clone()], set.name)];
+            stmts.extend(self.proto());
+            stmts
+        });
+        let ports = sets::ports(self.fault, ip).map(|set| vec![Stmt::In(vec![peer, Key::L4proto, port], set.name)]);
+        let scoped = |mut stmts: Vec<Stmt>| {
+            stmts.extend(scope.clone());
+            stmts
+        };
+        hosts.into_iter().chain(ports).map(scoped).collect()
+    }
+
+    /// The condition that the other end is one of `--with`; `None` if no packet of this family is meant.
+    fn scope(&self, ip: Ip, other: Key) -> Option<Vec<Stmt>> {
+        if self.fault.with.is_empty() {
+            return Some(Vec::new());
+        }
+        sets::with(self.fault, ip).map(|set| vec![Stmt::In(vec![other], set.name)])
+    }
+
+    fn proto(&self) -> Option<Stmt> {
+        match self.fault.proto {
+            Proto::All => None,
+            proto => Some(Stmt::Is(Key::L4proto, Order::Eq, proto.numbers().to_vec())),
+        }
+    }
+
+    fn is_lossy(&self) -> bool {
+        matches!(self.fault.kind, Failure::Lossy(_))
+    }
+
+    /// Whether the peers are whole machines for which no neighbour discovery is answered either.
+    fn silences_neighbours(&self) -> bool {
+        self.fault.kind.affects_neighbours() && self.fault.proto == Proto::All
+    }
+}
+
+fn fresh(ip: Ip) -> Set {
+    let key = vec![ip.saddr(), Key::Sport, ip.daddr(), Key::Dport];
+    let dynamic = Some((FRESH_SIZE, FRESH_LIFE));
+    Set { name: ip.name(FRESH), key, interval: false, timeout: true, dynamic, elements: Vec::new() }
+}
+
+fn mentions(chain: &Chain, set: &str) -> bool {
+    chain.rules.iter().flat_map(|rule| &rule.0).any(|stmt| match stmt {
+        Stmt::In(_, name) | Stmt::NotIn(_, name) => *name == set,
+        Stmt::Update(update) => update.set == set,
+        _ => false,
+    })
+}
+
+fn rule(stmts: impl IntoIterator<Item = Stmt>) -> Rule {
+    Rule(stmts.into_iter().collect())
+}
+
+fn chain(name: &'static str, hook: Option<Hook>, rules: Vec<Rule>) -> Chain {
+    Chain { name, hook, rules }
+}
+
+/// `conditions`, then each of `ends` of its own.
+fn when(conditions: &[Vec<Stmt>], end: &Stmt) -> Vec<Rule> {
+    conditions.iter().map(|stmts| rule(stmts.iter().chain([end]).cloned())).collect()
+}

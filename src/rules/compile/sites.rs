@@ -1,0 +1,287 @@
+//! Where packets are judged: one table a family, one chain a hook.
+
+use super::fates::{FROM_PEER, REFUSE, TO_PEER, accept, gone, is_mark};
+use super::*;
+use crate::model::{BridgeReject, Direction};
+
+/// An NDP neighbour solicitation (RFC 4861).
+const SOLICITATION: u8 = 135;
+/// The kernel's `RTN_UNICAST`: not for this host.
+const UNICAST: u32 = 1;
+/// The kernel's `RTN_LOCAL`: an address of this host.
+const LOCAL: u32 = 2;
+
+impl Compiler<'_> {
+    pub(super) fn inet(&self) -> Option<Table> {
+        let mut chains = vec![self.fate(Way::To, Vanish::Drop), self.fate(Way::From, Vanish::Drop), self.refuse()];
+        let [to, from] =
+            [Way::To, Way::From].map(|way| Chain { name: rerouting(way), ..self.fate(way, Vanish::Reroute) });
+        let (to_rerouted, from_rerouted) = (!to.rules.is_empty(), !from.rules.is_empty());
+        chains.extend([to, from]);
+        let [to, from, refuses] = [0, 1, 2].map(|i| !chains[i].rules.is_empty());
+        chains.push(chain("arrive", Some(Hook::Prerouting(FIRST)), self.arrive(to, from, refuses)));
+        chains.push(chain("deliver", Some(Hook::Input(LAST)), self.deliver(refuses)));
+        chains.push(chain("pass", Some(Hook::Forward(LAST)), self.pass(to, from, refuses)));
+        chains.push(chain("leave", Some(Hook::Reroute(FIRST)), self.leave(to_rerouted, from_rerouted, refuses)));
+        let mut sets = self.peer_sets();
+        if matches!(self.fault.kind, Failure::DeadProcess(open) if open != OpenConnections::Keep) {
+            sets.push(sets::gate(ABSORB, FIN_WAIT, &Ip::BOTH.map(Ip::ether_type)));
+        }
+        sets.push(self.covered());
+        self.table(Family::Inet, sets, chains)
+    }
+
+    /// Packets that have just come in, before they are routed.
+    fn arrive(&self, to: bool, from: bool, refuses: bool) -> Vec<Rule> {
+        let mut rules = vec![rule([is_mark(DOOMED_MARK), Stmt::Do(Verdict::Drop)])];
+        rules.extend(self.errors(Vanish::Drop));
+        if from {
+            // A packet that only passes through is judged when it leaves; the dice must not roll twice.
+            let here = self.is_lossy().then(|| fib(Order::Ne, UNICAST));
+            rules.extend(when(&with_extra(self.matches(Way::From), here), &goto(FROM_PEER)));
+        }
+        if to {
+            rules.extend(self.sought(to_goto(TO_PEER)));
+            rules.extend(when(&with_extra(self.matches(Way::To), Some(fib(Order::Eq, LOCAL))), &goto(TO_PEER)));
+        }
+        if refuses {
+            // Stolen on their way out, they come back on lo as if they were for this host.
+            let stolen = [on_lo(), fib(Order::Ne, LOCAL)];
+            let conditions = self.matches(Way::To).into_iter().map(|stmts| [stolen.to_vec(), stmts].concat());
+            rules.extend(when(&conditions.collect::<Vec<_>>(), &goto(REFUSE)));
+        }
+        rules
+    }
+
+    /// Packets for a process of this host.
+    fn deliver(&self, refuses: bool) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        if refuses {
+            rules.extend(when(&self.matches(Way::To), &goto(REFUSE)));
+        }
+        rules
+    }
+
+    /// Packets on their way through this router.
+    fn pass(&self, to: bool, from: bool, refuses: bool) -> Vec<Rule> {
+        if refuses {
+            return when(&self.matches(Way::To), &goto(REFUSE));
+        }
+        let hooked = rule([Stmt::In(vec![Key::Oif], COVERED), accept()]);
+        let ways = [(from, Way::From, FROM_PEER), (to, Way::To, TO_PEER)];
+        let judged = ways.into_iter().filter(|(judged, ..)| *judged);
+        let judged: Vec<_> = judged.flat_map(|(_, way, fate)| when(&self.matches(way), &goto(fate))).collect();
+        if judged.is_empty() { judged } else { [vec![hooked], judged].concat() }
+    }
+
+    /// Packets of this host, before they are given a device that has no egress hook of ours.
+    fn leave(&self, to: bool, from: bool, refuses: bool) -> Vec<Rule> {
+        let mut rules = self.errors(Vanish::Reroute);
+        if from {
+            rules.extend(when(&self.matches(Way::From), &goto(rerouting(Way::From))));
+        }
+        if to {
+            rules.extend(when(&self.matches(Way::To), &goto(rerouting(Way::To))));
+        }
+        if refuses {
+            rules.extend(when(&self.matches(Way::To), &goto(REFUSE)));
+        }
+        if !rules.is_empty() {
+            rules.insert(0, rule([Stmt::In(vec![Key::Oif], COVERED), accept()]));
+        }
+        rules
+    }
+
+    /// What `leave` need not look at: devices with an egress hook of ours, and lo, whose packets come in again.
+    fn covered(&self) -> Set {
+        let indices = self.vantage.devices.iter().map(|device| device.index).chain([self.vantage.loopback]);
+        let element = |index: u32| super::super::value::Element {
+            key: vec![Span::one(Kind::IfIndex, index.to_ne_bytes())],
+            timeout: None,
+            comment: None,
+        };
+        let elements = indices.map(element).collect();
+        Set { name: COVERED, key: vec![Key::Oif], interval: false, timeout: false, dynamic: None, elements }
+    }
+
+    pub(super) fn netdev(&self) -> Option<Table> {
+        let fates = [self.fate(Way::To, Vanish::StealToLo), self.fate(Way::From, Vanish::StealToLo)];
+        let devices: Vec<_> = self.vantage.devices.iter().map(|device| device.name.clone()).collect();
+        let mut chains = Vec::new();
+        if !devices.is_empty() {
+            let rules = self.depart(!fates[0].rules.is_empty(), !fates[1].rules.is_empty());
+            chains.push(chain("depart", Some(Hook::Egress(FIRST, devices)), rules));
+            if self.fault.kind.refuses() && self.fault.direction.to() {
+                // lo gives a stolen frame to nobody, since its address is another machine's.
+                let rules = when(&self.matches(Way::To), &Stmt::ForThisHost);
+                chains.push(chain("return", Some(Hook::Ingress(FIRST, vec!["lo".into()])), rules));
+            }
+        }
+        if self.vantage.bridge_reject == BridgeReject::Ports && !self.vantage.ports.is_empty() {
+            let rules = when(&self.matches(Way::To), &goto(REFUSE));
+            let refuse = self.refuse();
+            if !refuse.rules.is_empty() {
+                chains.push(refuse);
+                chains.push(chain("port", Some(Hook::Ingress(FIRST, self.vantage.ports.clone())), rules));
+            }
+        }
+        self.table(Family::Netdev, self.netdev_sets(), fates.into_iter().chain(chains).collect())
+    }
+
+    fn netdev_sets(&self) -> Vec<Set> {
+        let mut sets = self.peer_sets();
+        if self.vantage.bridge_reject == BridgeReject::Ports {
+            sets.extend(self.absorb());
+        }
+        sets
+    }
+
+    fn absorb(&self) -> Option<Set> {
+        matches!(self.fault.kind, Failure::DeadProcess(open) if open != OpenConnections::Keep)
+            .then(|| sets::gate(ABSORB, FIN_WAIT, &Ip::BOTH.map(Ip::ether_type)))
+    }
+
+    /// Frames that leave this host, its own and those it forwards.
+    fn depart(&self, to: bool, from: bool) -> Vec<Rule> {
+        // One that carries a VLAN tag has been judged on the VLAN's own device.
+        let tagged = Stmt::Is(Key::Raw(Base::Link, 96, 16), Order::Eq, vec![0x81, 0x00]);
+        let mut rules = self.errors(Vanish::StealToLo);
+        if from {
+            rules.extend(when(&self.matches(Way::From), &goto(FROM_PEER)));
+        }
+        if to {
+            // The question whether the peer is there goes out, as it does when nobody answers it.
+            let asks = Stmt::Is(Key::Icmp6Type, Order::Eq, vec![SOLICITATION]);
+            rules.extend((self.asks_aloud()).then(|| rule([asks, accept()])));
+            rules.extend(when(&self.matches(Way::To), &goto(TO_PEER)));
+        }
+        if !rules.is_empty() {
+            rules.insert(0, rule([tagged, accept()]));
+        }
+        rules
+    }
+
+    /// Whether this host's own questions for a neighbour leave it: the answers are silenced anyway.
+    fn asks_aloud(&self) -> bool {
+        self.fault.kind == Failure::DeadHost && self.fault.direction == Direction::Both
+    }
+
+    pub(super) fn bridge(&self) -> Option<Table> {
+        let fates = [self.fate(Way::To, Vanish::Drop), self.fate(Way::From, Vanish::Drop)];
+        let [to, from] = [0, 1].map(|i| !fates[i].rules.is_empty());
+        let mut rules = self.errors(Vanish::Drop);
+        let mut refuse = self.refuse();
+        if self.silences_neighbours() {
+            rules.extend(self.arp_rules(Family::Bridge, to, from));
+        }
+        if from {
+            rules.extend(when(&self.matches(Way::From), &goto(FROM_PEER)));
+        }
+        if to {
+            rules.extend(self.sought(to_goto(TO_PEER)));
+            rules.extend(when(&self.matches(Way::To), &goto(TO_PEER)));
+        }
+        match self.vantage.bridge_reject {
+            BridgeReject::Bridge if !refuse.rules.is_empty() => {
+                rules.extend(when(&self.matches(Way::To), &goto(REFUSE)));
+            }
+            _ => refuse.rules.clear(),
+        }
+        let mut sets = self.peer_sets();
+        sets.extend(self.absorb());
+        let [to, from] = fates;
+        let through = chain("through", Some(Hook::Prerouting(FIRST)), rules);
+        self.table(Family::Bridge, sets, vec![to, from, refuse, through])
+    }
+
+    /// Questions by IPv6 for a peer that is this host, or that a bridge leads to.
+    fn sought(&self, end: Stmt) -> Vec<Rule> {
+        let asks = Stmt::Is(Key::Icmp6Type, Order::Eq, vec![SOLICITATION]);
+        let scope = self.scope(Ip::V6, Key::Saddr6);
+        match (sets::sought(self.fault), scope, self.silences_neighbours()) {
+            (Some(set), Some(scope), true) => {
+                let target = Stmt::In(vec![sets::sought_key()], set.name);
+                vec![rule([asks, target].into_iter().chain(scope).chain([end]))]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// ICMP errors about the peers' ports, whoever sends them.
+    fn errors(&self, vanish: Vanish) -> Vec<Rule> {
+        if self.fault.kind != Failure::Hush || !self.fault.direction.from() {
+            return Vec::new();
+        }
+        // A message that a packet was too big is about the path: IPv4 has it as a code, IPv6 as a type.
+        let too_big = Stmt::Is(Key::IcmpCode, Order::Ne, vec![4]);
+        let v4 = vec![Stmt::Is(Key::IcmpType, Order::Eq, vec![3]), too_big];
+        let v6 = vec![Stmt::Is(Key::Icmp6Type, Order::Eq, vec![1])];
+        let of = |(ip, mut conditions): (Ip, Vec<Stmt>)| {
+            let set = sets::quoted(self.fault, ip)?;
+            let scope = self.scope(ip, ip.daddr())?;
+            conditions.push(Stmt::In(set.key, set.name));
+            conditions.extend(scope);
+            Some(gone(Way::From, vanish, conditions))
+        };
+        [(Ip::V4, v4), (Ip::V6, v6)].into_iter().filter_map(of).flatten().collect()
+    }
+
+    pub(super) fn arp(&self) -> Option<Table> {
+        if !self.silences_neighbours() {
+            return None;
+        }
+        let fates = [self.fate(Way::To, Vanish::Drop), self.fate(Way::From, Vanish::Drop)];
+        let [to, from] = [0, 1].map(|i| !fates[i].rules.is_empty());
+        let inward = self.arp_rules(Family::Arp, to, from);
+        let outward = self.arp_rules(Family::Arp, to && !self.asks_aloud(), from);
+        let [to_peer, from_peer] = fates;
+        let chains = vec![
+            to_peer,
+            from_peer,
+            chain("arrive", Some(Hook::Input(FIRST)), inward),
+            chain("leave", Some(Hook::Output(FIRST)), outward),
+        ];
+        self.table(Family::Arp, self.peer_sets(), chains)
+    }
+
+    fn arp_rules(&self, family: Family, to: bool, from: bool) -> Vec<Rule> {
+        let Some(hosts) = sets::hosts(self.fault, Ip::V4) else { return Vec::new() };
+        let ends = [(from, Key::ArpSaddr, Key::ArpDaddr, FROM_PEER), (to, Key::ArpDaddr, Key::ArpSaddr, TO_PEER)];
+        let of = |(_, peer, other, fate): (bool, Key, Key, &'static str)| {
+            let scope = self.scope(Ip::V4, other)?;
+            let is_arp = (family == Family::Bridge).then(|| Stmt::Is(Key::Protocol, Order::Eq, vec![0x08, 0x06]));
+            let stmts = is_arp.into_iter().chain([Stmt::In(vec![peer], hosts.name)]).chain(scope);
+            Some(rule(stmts.chain([goto(fate)])))
+        };
+        ends.into_iter().filter(|(judged, ..)| *judged).filter_map(of).collect()
+    }
+}
+
+fn goto(chain: &'static str) -> Stmt {
+    Stmt::Do(Verdict::Goto(chain))
+}
+
+fn to_goto(chain: &'static str) -> Stmt {
+    goto(chain)
+}
+
+fn rerouting(way: Way) -> &'static str {
+    match way {
+        Way::To => "to_peer_by_lo",
+        Way::From => "from_peer_by_lo",
+    }
+}
+
+fn fib(order: Order, kind: u32) -> Stmt {
+    Stmt::Is(Key::FibDaddrType, order, kind.to_ne_bytes().to_vec())
+}
+
+fn on_lo() -> Stmt {
+    let mut name = b"lo".to_vec();
+    name.resize(16, 0);
+    Stmt::Is(Key::IifName, Order::Eq, name)
+}
+
+fn with_extra(conditions: Vec<Vec<Stmt>>, extra: Option<Stmt>) -> Vec<Vec<Stmt>> {
+    conditions.into_iter().map(|stmts| stmts.into_iter().chain(extra.clone()).collect()).collect()
+}

@@ -1,0 +1,216 @@
+//! Tables, chains, rules and sets as values.
+
+use std::time::Duration;
+
+use super::key::{Key, Kind};
+
+/// Everything that one fault writes into one namespace, in one transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ruleset {
+    /// One table a family; all have the same name.
+    pub tables: Vec<Table>,
+}
+
+/// Which packets a table sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    /// IPv4 and IPv6 at the hooks of the IP stack.
+    Inet,
+    /// Frames at a device.
+    Netdev,
+    /// Frames on their way through a bridge.
+    Bridge,
+    /// ARP of this host.
+    Arp,
+}
+
+/// A table of our own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// Its family.
+    pub family: Family,
+    /// Its name.
+    pub name: String,
+    /// What `status` needs to know and the rules do not say (at most 127 bytes).
+    pub comment: String,
+    /// The kernel deletes it with the socket that made it (Linux 5.12).
+    pub owner: bool,
+    /// Named counters.
+    pub counters: Vec<&'static str>,
+    /// Named sets.
+    pub sets: Vec<Set>,
+    /// Chains, those that others jump to first.
+    pub chains: Vec<Chain>,
+}
+
+/// A named set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Set {
+    /// Its name.
+    pub name: &'static str,
+    /// What is looked up in it.
+    pub key: Vec<Key>,
+    /// Whether elements are ranges.
+    pub interval: bool,
+    /// Whether elements may expire.
+    pub timeout: bool,
+    /// Filled by rules: how many elements it may hold, and how long each lives.
+    pub dynamic: Option<(u32, Duration)>,
+    /// Its elements.
+    pub elements: Vec<Element>,
+}
+
+/// An element of a set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Element {
+    /// One range a field of the key.
+    pub key: Vec<Span>,
+    /// When it stops matching, counted from the commit.
+    pub timeout: Option<Duration>,
+    /// How the user named it.
+    pub comment: Option<String>,
+}
+
+/// From the first to the last value, both included; bytes as in the packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// Its type, for printing.
+    pub kind: Kind,
+    /// First value.
+    pub first: Vec<u8>,
+    /// Last value.
+    pub last: Vec<u8>,
+}
+
+impl Span {
+    /// A single value.
+    pub fn one(kind: Kind, value: impl Into<Vec<u8>>) -> Self {
+        let first = value.into();
+        Self { kind, last: first.clone(), first }
+    }
+
+    /// A range of values.
+    pub fn range(kind: Kind, first: impl Into<Vec<u8>>, last: impl Into<Vec<u8>>) -> Self {
+        Self { kind, first: first.into(), last: last.into() }
+    }
+
+    /// Whether it is a single value.
+    pub fn is_one(&self) -> bool {
+        self.first == self.last
+    }
+}
+
+/// A chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    /// Its name.
+    pub name: &'static str,
+    /// Where packets come in; `None` for one that others jump to.
+    pub hook: Option<Hook>,
+    /// Its rules.
+    pub rules: Vec<Rule>,
+}
+
+/// Where a base chain is hooked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hook {
+    /// `prerouting`, and for bridges too.
+    Prerouting(i32),
+    /// `input`.
+    Input(i32),
+    /// `forward`.
+    Forward(i32),
+    /// `output`.
+    Output(i32),
+    /// `output` of type `route`: a packet whose address was rewritten is routed again.
+    Reroute(i32),
+    /// `ingress` of devices.
+    Ingress(i32, Vec<String>),
+    /// `egress` of devices (Linux 5.16).
+    Egress(i32, Vec<String>),
+}
+
+/// A rule: its statements, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule(pub Vec<Stmt>);
+
+/// How two numbers compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Equal.
+    Eq,
+    /// Not equal.
+    Ne,
+    /// Less than.
+    Lt,
+    /// Within a range, both ends included.
+    Within,
+}
+
+/// A statement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stmt {
+    /// Goes on if the key compares so with the bytes (for `Within`: the first and the last value).
+    Is(Key, Order, Vec<u8>),
+    /// Goes on if the keys are in the set.
+    In(Vec<Key>, &'static str),
+    /// Goes on if the keys are not in the set.
+    NotIn(Vec<Key>, &'static str),
+    /// Adds the packet to a named counter.
+    Count(&'static str),
+    /// Writes constant bytes into the packet, checksums included.
+    Write(Key, Vec<u8>),
+    /// Writes other bytes of the packet into the packet.
+    Copy(Key, Key),
+    /// `meta pkttype set host`: the frame is for this host after all.
+    ForThisHost,
+    /// Adds or refreshes an element.
+    Update(Update),
+    /// Steals the frame and hands it to `lo`; its sender is told that it was sent.
+    StealToLo,
+    /// Answers and drops.
+    Reject(Reject),
+    /// Ends the rule.
+    Do(Verdict),
+}
+
+/// Adds or refreshes an element of a dynamic set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Update {
+    /// The set.
+    pub set: &'static str,
+    /// What is stored.
+    pub key: Vec<Key>,
+    /// How long it lives.
+    pub timeout: Duration,
+}
+
+/// How a packet is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reject {
+    /// By a TCP segment with RST.
+    TcpReset,
+    /// By an ICMP error with this code of type 3.
+    Icmp(IcmpCode),
+    /// By an ICMPv6 error with this code of type 1.
+    Icmp6(IcmpCode),
+}
+
+/// A code with the name that nft prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IcmpCode(pub u8, pub &'static str);
+
+/// What happens to the packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Goes on to the next table.
+    Accept,
+    /// Is gone.
+    Drop,
+    /// Back to the calling chain.
+    Return,
+    /// Through that chain and back.
+    Jump(&'static str),
+    /// Through that chain and not back.
+    Goto(&'static str),
+}

@@ -1,3 +1,4 @@
 //! The only effects: sockets and namespaces. This layer knows no kinds of fault.
 
 pub mod netns;
+pub mod route;

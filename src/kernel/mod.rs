@@ -1,3 +1,23 @@
 //! The only effects: sockets and namespaces. This layer knows no kinds of fault.
 
+pub mod forge;
 pub mod netns;
+pub mod nft;
+pub mod owner;
+pub mod resolve;
+pub mod route;
+pub mod sockets;
+
+use std::fmt;
+
+/// Rights or a part of the kernel are missing: the exit code is 4, and the text says which and what to do.
+#[derive(Debug)]
+pub struct Missing(pub String);
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Missing {}

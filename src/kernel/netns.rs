@@ -9,8 +9,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
+
+use super::Missing;
 
 /// Where `ip netns` keeps its names; ours are compatible with it.
 pub const NAMES: &str = "/run/netns";
@@ -114,10 +117,12 @@ impl NetNs {
     }
 
     fn enter(&self) -> Result<()> {
-        setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| {
-            anyhow!(errno).context(
-                "cannot enter the network namespace (that needs CAP_SYS_ADMIN in the user namespace that owns it: use sudo)",
-            )
+        setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
+            Errno::EPERM => anyhow::Error::new(Missing(
+                "entering another network namespace needs CAP_SYS_ADMIN in the user namespace that owns it: use sudo"
+                    .into(),
+            )),
+            errno => anyhow::Error::new(errno).context("cannot enter the network namespace"),
         })
     }
 
@@ -148,7 +153,7 @@ impl NetNs {
         }
         // EINVAL: a half-made one, a plain file that nothing is mounted on.
         match umount2(&path, MntFlags::MNT_DETACH) {
-            Ok(()) | Err(nix::errno::Errno::EINVAL) => {}
+            Ok(()) | Err(Errno::EINVAL) => {}
             Err(errno) => return Err(errno).with_context(|| format!("cannot unmount {}", path.display())),
         }
         std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))

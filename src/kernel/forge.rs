@@ -1,0 +1,140 @@
+//! Ends open TCP connections as their peer would, without the peer.
+//!
+//! Only a segment with the exact sequence number ends a connection for certain, and nobody but the two ends knows
+//! it. But an end tells both of its numbers to whoever sends it a segment that lies outside its window (RFC 9293,
+//! 3.10.7.4; RFC 5961). So every connection gets such a challenge in the peer's name; the answer, which need not
+//! reach the peer, is captured on its way, and a FIN or RST is forged from it. A second challenge then shows
+//! whether it was taken.
+
+mod pursuit;
+mod segment;
+mod wire;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use self::pursuit::Pursuit;
+use self::segment::Heard;
+use self::wire::Wire;
+use super::netns::NetNs;
+use super::sockets::{self, Connection};
+
+/// Challenges that go out before answers are looked for, so that these do not overrun the capture.
+const BATCH: usize = 64;
+
+/// How the peer ends a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum How {
+    /// With FIN, as when its process dies: the client reads end of file.
+    Fin,
+    /// With RST, as when its process dies with unread data: the client gets `ECONNRESET`.
+    Reset,
+}
+
+/// A connection that is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ending {
+    /// The end that seems to act.
+    pub peer: SocketAddr,
+    /// The end that sees it. A link-local address needs its scope, here or in `peer`.
+    pub client: SocketAddr,
+    /// What it sees.
+    pub how: How,
+}
+
+/// What became of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The client's kernel took the FIN or RST.
+    Ended,
+    /// The client's kernel did not answer, or could not be reached, in time.
+    NoAnswer,
+    /// The client's kernel had no such connection any more, or had heard the end of it from the peer before.
+    AlreadyGone,
+}
+
+/// Ends the connections, each named once, from within `ns`: the client's namespace, the peer's, or that of a router
+/// between them. Every packet that is sent bears `mark`, by which rules can tell it from the peer's own.
+///
+/// The peer should be silenced before: what it still sends moves the numbers on, and an RST of it can come first.
+/// Returns, in the given order, once every outcome is known, at the latest after `timeout`.
+/// Fails if the raw sockets cannot be opened (`CAP_NET_RAW` and `CAP_NET_ADMIN`) or the capture breaks.
+pub fn end(ns: &NetNs, endings: &[Ending], mark: u32, timeout: Duration) -> Result<Vec<(Ending, Outcome)>> {
+    if endings.is_empty() {
+        return Ok(Vec::new());
+    }
+    let start = Instant::now();
+    let windows = windows(&sockets::connections(ns)?);
+    let wire = ns.run(|| Wire::open(endings, mark))??;
+    let mut chase = Chase::new(endings, &windows, start);
+    chase.run(&wire, start + timeout)?;
+    Ok(chase.pursuits.iter().map(Pursuit::result).collect())
+}
+
+/// Peer and client of a connection, without scopes: captured packets have none.
+type Ends = (SocketAddr, SocketAddr);
+
+fn ends(peer: SocketAddr, client: SocketAddr) -> Ends {
+    let bare = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+    (bare(peer), bare(client))
+}
+
+/// The window field that the peer's next segment would have, as far as the sockets in this namespace tell.
+fn windows(connections: &[Connection]) -> HashMap<Ends, u16> {
+    let heard = connections.iter().map(|c| (ends(c.remote, c.local), c.heard_window));
+    let sent = connections.iter().map(|c| (ends(c.local, c.remote), c.sent_window));
+    // The client's view wins where both ends are here: the peer's last word is what the client knows.
+    sent.chain(heard).filter(|(_, window)| *window > 0).collect()
+}
+
+struct Chase {
+    pursuits: Vec<Pursuit>,
+    by_ends: HashMap<Ends, usize>,
+}
+
+impl Chase {
+    fn new(endings: &[Ending], windows: &HashMap<Ends, u16>, now: Instant) -> Self {
+        let keys = endings.iter().map(|ending| ends(ending.peer, ending.client));
+        let pursue =
+            |ending: &Ending| Pursuit::new(*ending, windows.get(&ends(ending.peer, ending.client)).copied(), now);
+        Self { pursuits: endings.iter().map(pursue).collect(), by_ends: keys.zip(0..).collect() }
+    }
+
+    fn run(&mut self, wire: &Wire, deadline: Instant) -> Result<()> {
+        loop {
+            let now = Instant::now();
+            let Some(due) = self.pursuits.iter().filter_map(Pursuit::due).min() else { return Ok(()) };
+            if now >= deadline {
+                self.pursuits.iter_mut().for_each(Pursuit::give_up);
+                return Ok(());
+            }
+            self.challenge(wire, now)?;
+            wire.wait(due.min(deadline).saturating_duration_since(now))?;
+            while let Some(heard) = wire.hear()? {
+                self.answer(wire, &heard)?;
+            }
+        }
+    }
+
+    fn challenge(&mut self, wire: &Wire, now: Instant) -> Result<()> {
+        let due = self.pursuits.iter_mut().filter(|pursuit| pursuit.due().is_some_and(|due| due <= now));
+        for pursuit in due.take(BATCH) {
+            wire.send(&pursuit.challenge(now)?, pursuit.client())?;
+        }
+        Ok(())
+    }
+
+    /// Forges the end from what was heard, and asks at once whether it was taken.
+    fn answer(&mut self, wire: &Wire, heard: &Heard) -> Result<()> {
+        let index = self.by_ends.get(&ends(heard.to, heard.from));
+        let Some(pursuit) = index.and_then(|index| self.pursuits.get_mut(*index)) else { return Ok(()) };
+        if let Some(end) = pursuit.hear(heard)? {
+            wire.send(&end, pursuit.client())?;
+            wire.send(&pursuit.challenge(Instant::now())?, pursuit.client())?;
+        }
+        Ok(())
+    }
+}

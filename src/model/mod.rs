@@ -1,1 +1,4 @@
 //! What is broken, where and for how long. Pure: no I/O, no clock.
+
+pub mod observation;
+pub mod signature;

@@ -26,6 +26,8 @@ pub struct Watch<'a> {
     how: Options,
     zero: Option<Instant>,
     starter: PipeWriter,
+    #[expect(dead_code, reason = "held open: a pipe that nobody reads any more would fail, or raise SIGPIPE")]
+    gate: Arc<Gate>,
     watching: Vec<JoinHandle<Result<Ended>>>,
 }
 
@@ -38,7 +40,7 @@ impl<'a> Watch<'a> {
         let jobs = jobs(targets, how, |probe| matches!(probe, Probe::Idle | Probe::Writing));
         let opened = in_parallel(ns, jobs, |(target, probe)| open(target, probe, how))?;
         let watching = opened.into_iter().map(|opened| watch(opened, &gate, how)).collect::<Result<_>>()?;
-        Ok(Self { ns, targets: targets.to_vec(), how: how.clone(), zero: None, starter, watching })
+        Ok(Self { ns, targets: targets.to_vec(), how: how.clone(), zero: None, starter, gate, watching })
     }
 
     /// Marks time zero: what is going to happen to the peer begins now.

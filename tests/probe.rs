@@ -119,6 +119,64 @@ fn an_unplugged_peer_is_silent_and_open_connections_retransmit() {
 }
 
 #[test]
+fn a_rebooted_machine_resets_what_was_open_once_something_is_sent() {
+    let segment = Segment::new();
+    let server = segment.serve();
+    let mut again = None;
+    let seen = watch(&segment, BRIEF, || again = Some(segment.reboot(server)));
+    assert_only(Expect::Rebooted, &seen);
+    for observation in by(&seen, Probe::Idle) {
+        assert_eq!(observation.outcome, Outcome::Silence, "{observation:#?}");
+    }
+    for observation in by(&seen, Probe::Writing) {
+        assert_eq!(observation.outcome, Outcome::errno("ECONNRESET"), "{observation:#?}");
+    }
+}
+
+#[test]
+fn a_process_whose_refusals_are_filtered_is_silent_while_its_machine_answers_pings() {
+    let segment = Segment::new();
+    let server = segment.serve();
+    segment.filter_on_peer(
+        "type filter hook output priority 0; tcp sport 2379 tcp flags & (rst | fin) != 0 drop; \
+         icmp type destination-unreachable drop; icmpv6 type destination-unreachable drop;",
+    );
+    let seen = watch(&segment, BRIEF, || drop(server));
+    assert_only(Expect::Hush, &seen);
+}
+
+#[test]
+fn each_code_of_a_refusal_is_told_from_the_others() {
+    let codes = [
+        ("host", "host-unreachable", "addr-unreachable"),
+        ("net", "net-unreachable", "no-route"),
+        ("port", "port-unreachable", "port-unreachable"),
+        ("host-prohibited", "host-prohibited", "admin-prohibited"),
+        ("net-prohibited", "net-prohibited", "admin-prohibited"),
+        ("admin-prohibited", "admin-prohibited", "admin-prohibited"),
+    ];
+    std::thread::scope(|scope| {
+        for (code, v4, v6) in codes {
+            scope.spawn(move || assert_refusal(code, v4, v6));
+        }
+    });
+}
+
+fn assert_refusal(code: &str, v4: &str, v6: &str) {
+    let segment = Segment::new();
+    segment.filter_on_peer(&format!(
+        "type filter hook input priority 0; icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} accept; \
+         meta nfproto ipv4 reject with icmp type {v4}; meta nfproto ipv6 reject with icmpv6 type {v6};"
+    ));
+    let how = Options { timeout: Duration::from_millis(2500), ..Options::default() };
+    let seen = look(&segment.client(), &net::targets(), &how).unwrap();
+    assert_met(format!("unreachable:{code}").parse().unwrap(), &seen);
+    for other in ["host", "net", "port", "admin-prohibited"].into_iter().filter(|other| *other != code) {
+        assert!(!judge(format!("unreachable:{other}").parse().unwrap(), &seen).met, "{code} taken for {other}");
+    }
+}
+
+#[test]
 fn a_connect_to_an_unplugged_warm_neighbour_times_out_in_the_kernels_time() {
     let segment = Segment::new();
     segment.client_sysctl("net.ipv4.tcp_syn_retries=1");

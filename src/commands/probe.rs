@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -32,20 +33,25 @@ pub struct ProbeArgs {
     pub established: bool,
 
     /// How long to wait for each outcome.
-    #[arg(long, value_name = "D", default_value = "2s", value_parser = duration)]
+    #[arg(long, value_name = "D", default_value = "2s", value_parser = longer_than_zero)]
     pub timeout: Duration,
 
     /// Exit with 3 unless what was seen is this kind of failure, `unreachable:CODE`, or `alive`.
     #[arg(long, value_name = "KIND|alive")]
     pub expect: Option<Expect>,
 
-    /// What to send on a TCP connection instead of an HTTP GET of /health (knows \r, \n, \t, \0, \\); empty: nothing.
+    /// What to send on a TCP connection instead of an HTTP GET of /health. Knows \r, \n, \t, \0, \\; empty: nothing
+    /// (an open connection that is to send then sends zero bytes).
     #[arg(long, value_name = "TEXT", value_parser = request)]
     pub request: Option<Request>,
 
     /// Make only these probes: connect, idle, writing, udp, udp-recverr, ping.
     #[arg(long, value_name = "PROBE", value_delimiter = ',')]
     pub only: Vec<Probe>,
+
+    /// How long to wait between the end of COMMAND and the look: a process that was killed is not gone at once.
+    #[arg(long, value_name = "D", default_value = "50ms", value_parser = duration, requires = "command")]
+    pub settle: Duration,
 
     /// What makes the failure: open connections first, run this (not in the place, but here), and look when it has
     /// ended. Time zero is its start.
@@ -101,6 +107,9 @@ fn look(args: &ProbeArgs, ns: &NetNs, targets: &[SocketAddr]) -> Result<Report> 
     let mut watch = Watch::open(ns, targets, &how)?;
     watch.event();
     let command = if args.command.is_empty() { None } else { Some(run_command(&args.command)?) };
+    if command.is_some() {
+        thread::sleep(args.settle);
+    }
     let progress = progress(targets.len(), args.timeout);
     let observations = watch.finish();
     progress.finish_and_clear();
@@ -148,10 +157,12 @@ fn exit_code(report: &Report) -> ExitCode {
 
 fn duration(text: &str) -> Result<Duration> {
     let parsed: jiff::SignedDuration = text.parse().context("write it as 500ms, 2s, 1m")?;
-    let duration = Duration::try_from(parsed).context("it cannot be negative")?;
-    if duration.is_zero() {
-        bail!("it cannot be zero");
-    }
+    Duration::try_from(parsed).context("it cannot be negative")
+}
+
+fn longer_than_zero(text: &str) -> Result<Duration> {
+    let duration = duration(text)?;
+    ensure!(!duration.is_zero(), "it cannot be zero");
     Ok(duration)
 }
 

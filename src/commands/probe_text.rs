@@ -1,11 +1,12 @@
 //! The text of `playdead probe`: an aligned table, and the verdict below it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::probe::Report;
-use crate::model::observation::{Observation, Probe, QueuedError, What};
+use crate::model::observation::{Observation, Outcome, Probe, QueuedError, What};
 use crate::model::signature::Verdict;
 
 /// Everything that is printed.
@@ -66,7 +67,10 @@ fn detail(seen: &Observation) -> String {
         parts.extend((tcp.unacked > 0).then(|| format!("{} unacknowledged", tcp.unacked)));
         parts.extend((tcp.retransmits > 0).then(|| format!("{} retransmits", tcp.retransmits)));
     }
-    parts.extend(seen.errors.iter().map(queued));
+    parts.extend(errors(&seen.errors));
+    if let Outcome::Untried { why } = &seen.outcome {
+        parts.push(why.clone());
+    }
     parts.join(", ")
 }
 
@@ -78,6 +82,13 @@ fn write_failure(seen: &Observation) -> Option<String> {
     })
 }
 
+/// Each error once: one that never came back may stand there for every packet sent.
+fn errors(errors: &[QueuedError]) -> Vec<String> {
+    let mut texts: Vec<_> = errors.iter().map(queued).collect();
+    texts.dedup();
+    texts
+}
+
 fn queued(error: &QueuedError) -> String {
     let from = error.from.map(|from| format!(" from {from}")).unwrap_or_default();
     format!("{} type {} code {}{from}", error.origin, error.kind, error.code)
@@ -87,15 +98,27 @@ fn verdict_text(verdict: &Verdict) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{}: {}", verdict.expect, if verdict.met { "as expected" } else { "NOT as expected" });
     for check in verdict.differing() {
-        let allowed = check.allowed.join(" or ");
-        let _ = writeln!(text, "  {} {}: saw {}, not {allowed}", check.target, check.probe, check.seen);
+        let (allowed, seen) = (check.allowed.join("\" or \""), &check.seen);
+        let _ = writeln!(text, "  {} {}: saw \"{seen}\" instead of \"{allowed}\"", check.target, check.probe);
     }
-    for check in &verdict.checks {
-        if let Some(note) = &check.note {
-            let _ = writeln!(text, "  {} {}: {note}", check.target, check.probe);
-        }
+    for (note, probes) in notes(verdict) {
+        let _ = writeln!(text, "  note on {}: {note}", probes.join(", "));
     }
     text
+}
+
+/// Each note once, with the probes that it is about.
+fn notes(verdict: &Verdict) -> BTreeMap<&str, Vec<&'static str>> {
+    let mut notes = BTreeMap::<_, Vec<_>>::new();
+    for check in &verdict.checks {
+        if let Some(note) = &check.note {
+            let probes = notes.entry(note.as_str()).or_default();
+            if !probes.contains(&check.probe.name()) {
+                probes.push(check.probe.name());
+            }
+        }
+    }
+    notes
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ impl fmt::Display for Outcome {
             Self::EndOfFile => "end of file",
             Self::Silence => "silence",
             Self::Errno { errno } => errno,
-            Self::Untried { why } => return write!(f, "not tried: {why}"),
+            Self::Untried { .. } => "not tried",
         })
     }
 }

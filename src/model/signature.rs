@@ -2,145 +2,13 @@
 //!
 //! The table is [`allowed`]; what it rests on was measured on real failures (`docs/fidelity.md`).
 
-use std::fmt;
 use std::net::SocketAddr;
-use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
+use super::expect::CODES;
+pub use super::expect::{Code, Expect};
 use super::observation::{Observation, Outcome, Probe, QueuedError};
-
-/// What is expected of a peer: health, or one kind of failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expect {
-    /// Nothing is wrong.
-    Alive,
-    /// The machine lost its power.
-    DeadHost,
-    /// The process died, its machine lives.
-    DeadProcess,
-    /// The process is gone and its refusals are filtered.
-    Hush,
-    /// The process is stuck.
-    HungProcess,
-    /// A router refuses; with this code, or with any.
-    Unreachable(Option<Code>),
-    /// The machine came back without its connections.
-    Rebooted,
-}
-
-/// The ICMP codes of `unreachable`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Code {
-    /// Host unreachable; ICMPv6 address unreachable.
-    Host,
-    /// Network unreachable; ICMPv6 no route.
-    Net,
-    /// Port unreachable.
-    Port,
-    /// Protocol unreachable; ICMPv6 has a parameter problem instead.
-    Protocol,
-    /// Host prohibited; ICMPv6 administratively prohibited.
-    HostProhibited,
-    /// Network prohibited; ICMPv6 administratively prohibited.
-    NetProhibited,
-    /// Administratively prohibited.
-    AdminProhibited,
-}
-
-const CODES: [(Code, &str); 7] = [
-    (Code::Host, "host"),
-    (Code::Net, "net"),
-    (Code::Port, "port"),
-    (Code::Protocol, "protocol"),
-    (Code::HostProhibited, "host-prohibited"),
-    (Code::NetProhibited, "net-prohibited"),
-    (Code::AdminProhibited, "admin-prohibited"),
-];
-
-const KINDS: [(Expect, &str); 7] = [
-    (Expect::Alive, "alive"),
-    (Expect::DeadHost, "dead-host"),
-    (Expect::DeadProcess, "dead-process"),
-    (Expect::Hush, "hush"),
-    (Expect::HungProcess, "hung-process"),
-    (Expect::Unreachable(None), "unreachable"),
-    (Expect::Rebooted, "rebooted"),
-];
-
-impl FromStr for Expect {
-    type Err = String;
-
-    /// A kind's name; `unreachable:CODE` for one code.
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(code) = text.strip_prefix("unreachable:") {
-            let found = CODES.iter().find(|(_, name)| *name == code);
-            return found
-                .map(|(code, _)| Self::Unreachable(Some(*code)))
-                .ok_or_else(|| format!("no such code; there are {}", CODES.map(|(_, name)| name).join(", ")));
-        }
-        let found = KINDS.iter().find(|(_, name)| *name == text);
-        found.map(|(kind, _)| *kind).ok_or_else(|| {
-            format!(
-                "one look cannot tell that; it can tell {}, unreachable:CODE",
-                KINDS.map(|(_, name)| name).join(", ")
-            )
-        })
-    }
-}
-
-impl fmt::Display for Expect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self::Unreachable(Some(code)) = self {
-            let name = CODES.iter().find(|(known, _)| known == code).map_or("", |(_, name)| name);
-            return write!(f, "unreachable:{name}");
-        }
-        f.write_str(KINDS.iter().find(|(kind, _)| kind == self).map_or("", |(_, name)| name))
-    }
-}
-
-impl Serialize for Expect {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl Code {
-    /// The errno that the kernel makes of this code (`icmp_err_convert`, `icmpv6_err_convert`).
-    pub fn errno(self, v6: bool) -> &'static str {
-        match (self, v6) {
-            (Self::Host, _) | (Self::HostProhibited | Self::AdminProhibited, false) => "EHOSTUNREACH",
-            (Self::Net, _) | (Self::NetProhibited, false) => "ENETUNREACH",
-            (Self::Port, _) => "ECONNREFUSED",
-            (Self::Protocol, false) => "ENOPROTOOPT",
-            (Self::Protocol, true) => "EPROTO",
-            (Self::HostProhibited | Self::NetProhibited | Self::AdminProhibited, true) => "EACCES",
-        }
-    }
-
-    /// ICMP or ICMPv6 type and code.
-    pub fn icmp(self, v6: bool) -> (u8, u8) {
-        match (self, v6) {
-            (Self::Net, false) => (3, 0),
-            (Self::Host, false) => (3, 1),
-            (Self::Protocol, false) => (3, 2),
-            (Self::Port, false) => (3, 3),
-            (Self::NetProhibited, false) => (3, 9),
-            (Self::HostProhibited, false) => (3, 10),
-            (Self::AdminProhibited, false) => (3, 13),
-            (Self::Net, true) => (1, 0),
-            (Self::NetProhibited | Self::HostProhibited | Self::AdminProhibited, true) => (1, 1),
-            (Self::Host, true) => (1, 3),
-            (Self::Port, true) => (1, 4),
-            (Self::Protocol, true) => (4, 1),
-        }
-    }
-
-    /// Whether the kernel takes the error for a lasting one: a UDP socket hears of others only with `IP_RECVERR`.
-    fn is_hard(self) -> bool {
-        !matches!(self, Self::Host | Self::Net)
-    }
-}
 
 /// The outcomes that this probe may have when the peer is what is expected.
 pub fn allowed(expect: Expect, probe: Probe, v6: bool) -> Vec<Outcome> {
@@ -321,7 +189,14 @@ fn is_v6(target: SocketAddr) -> bool {
 }
 
 fn note(expect: Expect, seen: &Observation) -> Option<String> {
-    let text = match (expect, seen.probe, &seen.outcome) {
+    if let Outcome::Untried { why } = &seen.outcome {
+        return Some(why.clone());
+    }
+    caveat(expect, seen).map(str::to_owned)
+}
+
+fn caveat(expect: Expect, seen: &Observation) -> Option<&'static str> {
+    Some(match (expect, seen.probe, &seen.outcome) {
         (_, Probe::Udp | Probe::UdpRecverr | Probe::Ping, Outcome::Errno { errno })
             if matches!(errno.as_str(), "EPERM" | "ENOBUFS") =>
         {
@@ -336,7 +211,14 @@ fn note(expect: Expect, seen: &Observation) -> Option<String> {
             "nothing was asked: a stuck process looks the same"
         }
         (Expect::Alive | Expect::Rebooted, Probe::Udp | Probe::UdpRecverr, Outcome::Silence) => {
-            "right only if something listens there for UDP and ignores what it does not understand"
+            "right only if something listens there for UDP and ignores what it does not understand, \
+             or if the peer had used up its ICMP errors (after a burst of six, one a second)"
+        }
+        (Expect::DeadProcess | Expect::Unreachable(_), Probe::Udp | Probe::UdpRecverr, Outcome::Silence) => {
+            "a peer sends one ICMP error a second after a burst of six: look again, or with a longer --timeout"
+        }
+        (Expect::DeadProcess, Probe::Connect, Outcome::Errno { errno }) if errno == "ECONNRESET" => {
+            "met the process while it was dying (`kill` does not wait for that): look a little later"
         }
         (Expect::DeadHost, _, Outcome::Errno { errno }) if errno == "EHOSTUNREACH" && seen.took_ms < 500.0 => {
             "too early for a neighbour that does not answer: a router that refuses looks the same"
@@ -348,8 +230,7 @@ fn note(expect: Expect, seen: &Observation) -> Option<String> {
             "a real reboot resets a connection only once something is sent on it"
         }
         _ => return None,
-    };
-    Some(text.to_owned())
+    })
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::expect::KINDS;
 use crate::model::observation::{Step, What};
 
 fn seen(target: &str, probe: Probe, outcome: Outcome) -> Observation {

@@ -44,13 +44,8 @@ impl Segment {
         }
         ip(&["-n", &switch, "link", "add", "br0", "type", "bridge"]);
         ip(&["-n", &switch, "link", "set", "br0", "up"]);
-        for (ns, port, number) in [(&client, "c", "1"), (&peer, "p", "2")] {
-            ip(&["-n", ns, "link", "add", "eth0", "type", "veth", "peer", "name", port, "netns", &switch]);
-            ip(&["-n", &switch, "link", "set", port, "master", "br0", "up"]);
-            ip(&["-n", ns, "link", "set", "eth0", "up"]);
-            ip(&["-n", ns, "addr", "add", &format!("10.99.0.{number}/24"), "dev", "eth0"]);
-            ip(&["-n", ns, "addr", "add", &format!("fd99::{number}/64"), "dev", "eth0", "nodad"]);
-        }
+        plug_in(&client, &switch, "c", 1);
+        plug_in(&peer, &switch, "p", 2);
         self.warm_neighbours();
     }
 
@@ -89,6 +84,24 @@ impl Segment {
         ip(&["-n", &self.names()[2], "link", "set", "p", "nomaster"]);
     }
 
+    /// Takes the peer's power and gives it back: its machine has the same addresses and knows nothing any more.
+    pub(crate) fn reboot(&self, server: Server) -> Server {
+        let [_, peer, switch] = self.names();
+        self.unplug();
+        drop(server);
+        ip(&["-n", &peer, "link", "del", "eth0"]);
+        ip(&["netns", "del", &peer]);
+        ip(&["netns", "add", &peer]);
+        plug_in(&peer, &switch, "p", 2);
+        self.warm_neighbours();
+        self.serve()
+    }
+
+    /// Gives the peer these nftables rules.
+    pub(crate) fn filter_on_peer(&self, chain: &str) {
+        inside(&self.names()[1], &["nft", &format!("table inet probe {{ chain filter {{ {chain} }}; }}")]);
+    }
+
     pub(crate) fn forget_neighbours(&self) {
         ip(&["-n", &self.names()[0], "neigh", "flush", "dev", "eth0"]);
     }
@@ -124,6 +137,16 @@ impl Drop for Segment {
             let _ = Command::new("ip").args(["netns", "del", &ns]).status();
         }
     }
+}
+
+/// A cable from the switch to a machine, with the same MAC address every time.
+fn plug_in(ns: &str, switch: &str, port: &str, number: u8) {
+    let mac = format!("02:00:00:00:00:0{number}");
+    ip(&["-n", ns, "link", "add", "eth0", "address", &mac, "type", "veth", "peer", "name", port, "netns", switch]);
+    ip(&["-n", switch, "link", "set", port, "master", "br0", "up"]);
+    ip(&["-n", ns, "link", "set", "eth0", "up"]);
+    ip(&["-n", ns, "addr", "add", &format!("10.99.0.{number}/24"), "dev", "eth0"]);
+    ip(&["-n", ns, "addr", "add", &format!("fd99::{number}/64"), "dev", "eth0", "nodad"]);
 }
 
 /// Runs a command in the namespace of that name and gives what it prints.

@@ -19,6 +19,7 @@ fn everything(timeout: Duration) -> Options {
 fn watch(segment: &Segment, timeout: Duration, event: impl FnOnce()) -> Vec<Observation> {
     let ns = segment.client();
     let mut watch = Watch::open(&ns, &net::targets(), &everything(timeout)).unwrap();
+    segment.wait_until_accepted();
     watch.event();
     event();
     watch.finish().unwrap()

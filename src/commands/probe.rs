@@ -49,7 +49,7 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "PROBE", value_delimiter = ',')]
     pub only: Vec<Probe>,
 
-    /// How long to wait between the end of COMMAND and the look: a process that was killed is not gone at once.
+    /// How long to wait between the end of COMMAND and the look: `kill` returns before a process is gone.
     #[arg(long, value_name = "D", default_value = "50ms", value_parser = duration, requires = "command")]
     pub settle: Duration,
 

@@ -224,7 +224,7 @@ fn caveat(expect: Expect, seen: &Observation) -> Option<&'static str> {
             "too early for a neighbour that does not answer: a router that refuses looks the same"
         }
         (Expect::DeadProcess, Probe::Idle, Outcome::Errno { .. }) => {
-            "reset instead of closed: right if the process left data unread"
+            "reset instead of closed: right if the process had not accepted it, or left data unread"
         }
         (Expect::Rebooted, Probe::Idle, Outcome::Silence) => {
             "a real reboot resets a connection only once something is sent on it"

@@ -87,7 +87,7 @@ impl Pinger {
     fn request(&self, turn: u32) -> Vec<u8> {
         let echo = IcmpEchoHeader { id: self.id, seq: u16::try_from(turn).unwrap_or(u16::MAX) };
         let mut packet = if self.v6 {
-            let mut header = vec![libc_icmp6::ECHO_REQUEST, 0, 0, 0];
+            let mut header = vec![icmp6::ECHO_REQUEST, 0, 0, 0];
             header.extend(echo.to_bytes());
             header
         } else {
@@ -126,13 +126,13 @@ impl Pinger {
 
     fn is_reply(&self, packet: &[u8]) -> bool {
         let icmp = if self.raw && !self.v6 { behind_ipv4_header(packet) } else { packet };
-        let reply = if self.v6 { libc_icmp6::ECHO_REPLY } else { 0 };
+        let reply = if self.v6 { icmp6::ECHO_REPLY } else { 0 };
         icmp.first() == Some(&reply) && (!self.raw || has_id(icmp, self.id))
     }
 }
 
 /// ICMPv6 types of RFC 4443.
-mod libc_icmp6 {
+mod icmp6 {
     pub(super) const ECHO_REQUEST: u8 = 128;
     pub(super) const ECHO_REPLY: u8 = 129;
 }

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use playdead::kernel::netns::NetNs;
 
@@ -77,6 +78,14 @@ impl Segment {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().contains("listening")), "the peer's process did not start");
         Server { child }
+    }
+
+    /// Connections are accepted in order: once a later one is answered, those before it have a process.
+    /// Killing the process would reset the others instead of closing them.
+    pub(crate) fn wait_until_accepted(&self) {
+        let mut later = self.client().run(|| TcpStream::connect(targets()[0])).unwrap().unwrap();
+        later.write_all(b"?").unwrap();
+        later.read_exact(&mut [0]).unwrap();
     }
 
     /// Pulls the peer's cable at the switch.
@@ -166,9 +175,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Stops it for real.
+    /// Stops it for real. `kill` returns before the threads on other processors have stopped.
     pub(crate) fn stop(&self) {
-        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGSTOP).unwrap();
+        let pid = Pid::from_raw(self.child.id().cast_signed());
+        kill(pid, Signal::SIGSTOP).unwrap();
+        waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
     }
 }
 

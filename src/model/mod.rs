@@ -5,6 +5,10 @@ mod kind;
 mod peer;
 mod vantage;
 
+pub mod expect;
+pub mod observation;
+pub mod signature;
+
 pub use fault::{Fault, Lifetime, MARKER, Meta, Name};
 pub use kind::{Code, Direction, Kind, Loss, LossScope, OpenConnections, Proto};
 pub use peer::{Host, Members, PeerSpec, Ports, Target};

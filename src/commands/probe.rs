@@ -1,0 +1,236 @@
+//! `playdead probe`: looks at a peer as a client does, and judges what was seen.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use indicatif::ProgressBar;
+use serde::Serialize;
+
+use super::probe_text;
+use crate::kernel::netns::NetNs;
+use crate::model::observation::{Observation, Probe};
+use crate::model::signature::{Expect, Verdict, judge};
+use crate::probe::{Options, Request, Watch};
+
+/// The version of the JSON document; it grows when a field changes its meaning or goes.
+const FORMAT: &str = "playdead-probe/1";
+
+/// Look at peers as a client does: TCP connect and request, UDP, ping, and open connections.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ProbeArgs {
+    /// The peers to look at.
+    #[arg(value_name = "PEER:PORT", required = true)]
+    pub peers: Vec<String>,
+
+    /// Also watch connections that are opened first: one idle, one that sends.
+    #[arg(long)]
+    pub established: bool,
+
+    /// How long to wait for each outcome.
+    #[arg(long, value_name = "D", default_value = "2s", value_parser = longer_than_zero)]
+    pub timeout: Duration,
+
+    /// Exit with 3 unless what was seen is this kind of failure, `unreachable:CODE`, or `alive`.
+    #[arg(long, value_name = "KIND|alive")]
+    pub expect: Option<Expect>,
+
+    /// What to send on a TCP connection instead of an HTTP GET of /health. Knows \r, \n, \t, \0, \\; empty: nothing
+    /// (an open connection that is to send then sends zero bytes).
+    #[arg(long, value_name = "TEXT", value_parser = request)]
+    pub request: Option<Request>,
+
+    /// Make only these probes: connect, idle, writing, udp, udp-recverr, ping.
+    #[arg(long, value_name = "PROBE", value_delimiter = ',')]
+    pub only: Vec<Probe>,
+
+    /// How long to wait between the end of COMMAND and the look: `kill` returns before a process is gone.
+    #[arg(long, value_name = "D", default_value = "50ms", value_parser = duration, requires = "command")]
+    pub settle: Duration,
+
+    /// What makes the failure: open connections first, run this (not in the place, but here), and look when it has
+    /// ended. Time zero is its start.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+impl ProbeArgs {
+    /// What was typed, as what it means to the probes.
+    pub fn options(&self) -> Options {
+        let open = self.established || !self.command.is_empty();
+        let usual = Probe::ALL.into_iter().filter(|probe| open || !matches!(probe, Probe::Idle | Probe::Writing));
+        Options {
+            timeout: self.timeout,
+            probes: if self.only.is_empty() { usual.collect() } else { self.only.clone() },
+            request: self.request.clone().unwrap_or(Request::HealthOverHttp),
+        }
+    }
+}
+
+/// The result of the command, also its JSON document. Times are milliseconds since time zero: the start of the
+/// command that makes the failure, or else of the probes.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    format: &'static str,
+    timeout_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) command: Option<Ran>,
+    pub(super) observations: Vec<Observation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) verdict: Option<Verdict>,
+}
+
+/// The command that made the failure: it started at time zero.
+#[derive(Debug, Serialize)]
+pub(super) struct Ran {
+    argv: Vec<String>,
+    pub(super) ended_ms: f64,
+    pub(super) exit_code: u8,
+}
+
+/// Looks at `targets` from inside `ns` and prints what was seen. Exits with 3 when that is not what was expected,
+/// and with the code of a command that failed. Errors: the namespace cannot be entered, sockets cannot be made.
+pub fn run(args: &ProbeArgs, ns: &NetNs, targets: &[SocketAddr], json: bool) -> Result<ExitCode> {
+    let report = look(args, ns, targets)?;
+    let text = if json { serde_json::to_string_pretty(&report)? + "\n" } else { probe_text::render(&report) };
+    io::stdout().write_all(text.as_bytes()).context("cannot write the result")?;
+    Ok(exit_code(&report))
+}
+
+fn look(args: &ProbeArgs, ns: &NetNs, targets: &[SocketAddr]) -> Result<Report> {
+    let how = args.options();
+    let mut watch = Watch::open(ns, targets, &how)?;
+    watch.event();
+    let command = if args.command.is_empty() { None } else { Some(run_command(&args.command)?) };
+    if command.is_some() {
+        thread::sleep(args.settle);
+    }
+    let progress = progress(targets.len(), args.timeout);
+    let observations = watch.finish();
+    progress.finish_and_clear();
+    let observations = observations?;
+    let verdict = args.expect.map(|expect| judge(expect, &observations));
+    Ok(Report { format: FORMAT, timeout_ms: args.timeout.as_secs_f64() * 1e3, command, observations, verdict })
+}
+
+/// On a terminal only: indicatif draws on standard error and hides itself elsewhere.
+fn progress(targets: usize, timeout: Duration) -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    bar.set_message(format!("looking at {targets} address(es), up to {timeout:?} each step"));
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}
+
+/// Its standard output goes where ours does not: ours carries the result only.
+fn run_command(argv: &[OsString]) -> Result<Ran> {
+    let started = Instant::now();
+    let status = Command::new(&argv[0]).args(&argv[1..]).stdout(io::stderr()).status();
+    let exit_code = match status {
+        Ok(status) => code_of(status),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 127,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => 126,
+        Err(error) => return Err(error).with_context(|| format!("cannot run {}", argv[0].display())),
+    };
+    let argv = argv.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    Ok(Ran { argv, ended_ms: (started.elapsed().as_secs_f64() * 1e6).round() / 1e3, exit_code })
+}
+
+/// As a shell gives it: 128 and the signal's number for a command that was killed.
+fn code_of(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+/// A command that failed made no failure to be judged, so its code comes first.
+fn exit_code(report: &Report) -> ExitCode {
+    match (&report.command, &report.verdict) {
+        (Some(ran), _) if ran.exit_code != 0 => ExitCode::from(ran.exit_code),
+        (_, Some(verdict)) if !verdict.met => ExitCode::from(3),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+fn duration(text: &str) -> Result<Duration> {
+    let parsed: jiff::SignedDuration = text.parse().context("write it as 500ms, 2s, 1m")?;
+    Duration::try_from(parsed).context("it cannot be negative")
+}
+
+fn longer_than_zero(text: &str) -> Result<Duration> {
+    let duration = duration(text)?;
+    ensure!(!duration.is_zero(), "it cannot be zero");
+    Ok(duration)
+}
+
+fn request(text: &str) -> Result<Request> {
+    let mut bytes = Vec::new();
+    let mut chars = text.chars();
+    while let Some(char) = chars.next() {
+        let plain = if char == '\\' { unescape(chars.next())? } else { char };
+        bytes.extend(plain.encode_utf8(&mut [0; 4]).as_bytes());
+    }
+    Ok(if bytes.is_empty() { Request::Nothing } else { Request::Bytes(bytes) })
+}
+
+fn unescape(char: Option<char>) -> Result<char> {
+    Ok(match char {
+        Some('r') => '\r',
+        Some('n') => '\n',
+        Some('t') => '\t',
+        Some('0') => '\0',
+        Some('\\') => '\\',
+        Some(other) => bail!("\\{other} means nothing here; \\\\ is a backslash"),
+        None => bail!("a backslash at the end means nothing; \\\\ is one"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: ProbeArgs,
+    }
+
+    fn parse(line: &str) -> Result<ProbeArgs, clap::Error> {
+        use clap::Parser;
+        Cli::try_parse_from(line.split(' ')).map(|cli| cli.args)
+    }
+
+    #[test]
+    fn open_connections_are_made_on_request_and_before_a_command() {
+        let probes = |line| parse(line).unwrap().options().probes;
+        assert!(!probes("probe a:1").contains(&Probe::Idle));
+        assert!(probes("probe a:1 --established").contains(&Probe::Idle));
+        assert!(probes("probe a:1 -- kill -9 1").contains(&Probe::Writing));
+        assert_eq!(probes("probe a:1 --only ping,udp"), [Probe::Ping, Probe::Udp]);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for line in ["probe", "probe a:1 --timeout 0s", "probe a:1 --timeout x", "probe a:1 --expect lossy"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_written_with_escapes() {
+        assert_eq!(request(r"PING\r\n").unwrap(), Request::Bytes(b"PING\r\n".to_vec()));
+        assert_eq!(request("").unwrap(), Request::Nothing);
+        assert!(request(r"\x").is_err());
+    }
+
+    #[test]
+    fn a_command_that_is_not_there_gives_127_and_a_killed_one_128_and_its_signal() {
+        let code = |argv: &[&str]| run_command(&argv.iter().map(OsString::from).collect::<Vec<_>>()).unwrap().exit_code;
+        assert_eq!(code(&["/nonexistent/command"]), 127);
+        assert_eq!(code(&["sh", "-c", "kill -9 $$"]), 137);
+        assert_eq!(code(&["sh", "-c", "exit 5"]), 5);
+    }
+}

@@ -1,0 +1,226 @@
+//! What a client saw of a peer: plain data, made by [`probe`](crate::probe), judged by [`signature`](super::signature).
+//!
+//! An unexpected observation is a value, never an error. Every time is in milliseconds.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Serialize;
+
+/// A way to look at a peer. Each is what some real client does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Probe {
+    /// A new TCP connection, and a request on it.
+    Connect,
+    /// A connection opened before the event, that never sends.
+    Idle,
+    /// A connection opened before the event, that sends after it.
+    Writing,
+    /// A connected UDP socket, as most programs use one.
+    Udp,
+    /// The same with `IP_RECVERR`: it also hears the errors that the kernel calls soft.
+    UdpRecverr,
+    /// ICMP or ICMPv6 echo.
+    Ping,
+}
+
+impl Probe {
+    /// Every probe, in the order in which they are reported.
+    pub const ALL: [Self; 6] = [Self::Connect, Self::Idle, Self::Writing, Self::Udp, Self::UdpRecverr, Self::Ping];
+
+    /// The name that users type and read.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Idle => "idle",
+            Self::Writing => "writing",
+            Self::Udp => "udp",
+            Self::UdpRecverr => "udp-recverr",
+            Self::Ping => "ping",
+        }
+    }
+}
+
+impl fmt::Display for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Probe {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|probe| probe.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|probe| probe.name()).collect();
+            format!("no such probe; there are {}", names.join(", "))
+        })
+    }
+}
+
+/// How a probe ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Something came back: bytes, a datagram, an echo reply.
+    Answered,
+    /// The connection stands, and nothing was asked on it.
+    Connected,
+    /// The peer's kernel acknowledged what was sent; its process never answered.
+    Acknowledged,
+    /// What was sent on a connection was never acknowledged.
+    Unacknowledged,
+    /// The peer closed the connection in order (FIN).
+    EndOfFile,
+    /// Nothing at all until the timeout.
+    Silence,
+    /// The kernel reported an error, here by its name.
+    Errno {
+        /// `ECONNREFUSED`, `ETIMEDOUT`, ...
+        errno: String,
+    },
+    /// The probe could not be made; that says nothing of the peer after the event.
+    Untried {
+        /// The reason.
+        why: String,
+    },
+}
+
+impl Outcome {
+    /// The outcome of a call that failed with the errno of this name.
+    pub fn errno(name: &str) -> Self {
+        Self::Errno { errno: name.to_owned() }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Answered => "answered",
+            Self::Connected => "connected",
+            Self::Acknowledged => "acknowledged, no answer",
+            Self::Unacknowledged => "not acknowledged",
+            Self::EndOfFile => "end of file",
+            Self::Silence => "silence",
+            Self::Errno { errno } => errno,
+            Self::Untried { .. } => "not tried",
+        })
+    }
+}
+
+/// Something that happened on the way to the outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+pub enum What {
+    /// The connection was made.
+    Connected,
+    /// Something was sent, and the call succeeded.
+    Sent,
+    /// A sending call failed.
+    SendFailed {
+        /// Its name.
+        errno: String,
+    },
+    /// Something was received.
+    Received {
+        /// How much, in bytes.
+        bytes: usize,
+    },
+    /// The peer's FIN was read.
+    EndOfFile,
+    /// A receiving call failed.
+    ReceiveFailed {
+        /// Its name.
+        errno: String,
+    },
+}
+
+/// One [`What`] and its time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Step {
+    /// Milliseconds since time zero; negative before it.
+    pub at_ms: f64,
+    /// What happened.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// The kernel's own view of a connection at the end of the probe (`TCP_INFO`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Tcp {
+    /// `ESTABLISHED`, `CLOSE_WAIT`, ...
+    pub state: &'static str,
+    /// Segments sent and not acknowledged.
+    pub unacked: u32,
+    /// Bytes written by the program and never sent.
+    pub not_sent: u32,
+    /// Segments sent again since the connection was made, SYNs included.
+    pub retransmits: u32,
+    /// Bytes that the peer's kernel acknowledged.
+    pub bytes_acked: u64,
+    /// Bytes received from the peer.
+    pub bytes_received: u64,
+}
+
+/// An entry of a socket's error queue (`IP_RECVERR`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct QueuedError {
+    /// Who made the error: `local`, `icmp`, `icmp6` or the number of another origin.
+    pub origin: String,
+    /// ICMP or ICMPv6 type.
+    #[serde(rename = "type")]
+    pub kind: u8,
+    /// ICMP or ICMPv6 code.
+    pub code: u8,
+    /// The errno that the kernel made of it.
+    pub errno: String,
+    /// Who sent the ICMP error, if the kernel knows.
+    pub from: Option<IpAddr>,
+}
+
+/// What one probe saw of one address of a peer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Observation {
+    /// The address looked at; a ping ignores its port.
+    pub target: SocketAddr,
+    /// How it was looked at.
+    pub probe: Probe,
+    /// How that ended.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// When the probe began, in milliseconds since time zero (a connection opened before it: negative).
+    pub started_ms: f64,
+    /// From the beginning (of an open connection: from time zero) to the outcome; with silence, how long it was
+    /// watched. Milliseconds.
+    pub took_ms: f64,
+    /// What happened, in order; of repeated sends and receives only the first.
+    pub steps: Vec<Step>,
+    /// How often the probe sent something.
+    pub sent: u32,
+    /// The first line of an answer on a TCP connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_line: Option<String>,
+    /// The kernel's view of a TCP connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<Tcp>,
+    /// What stood in the error queue.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<QueuedError>,
+}
+
+impl Observation {
+    /// When a connection was made, in milliseconds since time zero.
+    pub fn connected_ms(&self) -> Option<f64> {
+        self.steps.iter().find(|step| step.what == What::Connected).map(|step| step.at_ms)
+    }
+
+    /// The outcome in words; of a new connection also whether it was made.
+    pub fn summary(&self) -> String {
+        let made = self.probe == Probe::Connect && self.connected_ms().is_some();
+        match &self.outcome {
+            outcome if made && *outcome != Outcome::Connected => format!("connected, {outcome}"),
+            outcome => outcome.to_string(),
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! What can be typed. What it means is for the other modules to find out.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use ipnet::IpNet;
+
+use super::lab::LabArgs;
+use super::probe::ProbeArgs;
+use crate::model::{Code, Direction, Name, OpenConnections, PeerSpec, Proto};
+
+/// Make a peer of a distributed system look dead, exactly.
+///
+/// Writes nftables rules into network namespaces so that a peer looks like a dead machine, a dead process, a hung
+/// process or a lost link to everyone who talks to it, and takes them away again.
+#[derive(Debug, Parser)]
+#[command(name = "playdead", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
+#[command(after_help = "Exit codes: 0 done and as expected; 1 failed; 2 wrong usage; 3 expectation not met; \
+    4 rights or kernel support missing; with `-- COMMAND` the command's own.")]
+pub struct Cli {
+    /// In which network namespaces.
+    #[command(flatten)]
+    pub place: PlaceArgs,
+
+    /// One JSON document on standard output instead of text.
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// PLACE: the namespaces that are meant; none of these: the one that playdead runs in.
+#[derive(Debug, Default, Clone, Args)]
+#[command(next_help_heading = "Place")]
+pub struct PlaceArgs {
+    /// A network namespace, by the name that `ip netns` knows or by an absolute path [repeatable].
+    #[arg(long, global = true, value_name = "NAME|PATH")]
+    pub netns: Vec<String>,
+    /// The network namespace of a running process [repeatable].
+    #[arg(long, global = true, value_name = "PID")]
+    pub pid: Vec<u32>,
+    /// The network namespace of a running Docker or Podman container [repeatable].
+    #[arg(long, global = true, value_name = "NAME")]
+    pub container: Vec<String>,
+    /// A node of the running lab: NODE, or LAB/NODE [repeatable].
+    #[arg(long, global = true, value_name = "NODE")]
+    pub node: Vec<String>,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// The machine lost its power: nothing at all is seen of it, on one segment no ARP or ND answer either.
+    #[command(alias = "deadhost")]
+    DeadHost(FaultArgs),
+    /// The process died: TCP is refused by RST, UDP by ICMP, open connections end as by `kill -9`.
+    DeadProcess(DeadProcessArgs),
+    /// The process is stopped for real; its refusals (RST, FIN, ICMP errors about its ports) are filtered.
+    Hush(HushArgs),
+    /// The process is stuck (SIGSTOP): connects, acknowledges, never answers.
+    HungProcess(FaultArgs),
+    /// A router says no: ICMP or ICMPv6 errors.
+    Unreachable(UnreachableArgs),
+    /// A bad link: some packets are gone, each direction.
+    Lossy(LossyArgs),
+    /// The machine came back without its connections: open ones are reset once they send, new ones work.
+    Rebooted(FaultArgs),
+    /// Remove faults: those of these names, or all, in the given places or wherever playdead has some.
+    Heal(HealArgs),
+    /// Extend a lease.
+    Renew(RenewArgs),
+    /// What is in force, read from the kernel.
+    Status(StatusArgs),
+    /// Look at peers as a client does: TCP connect and request, UDP, ping, and open connections.
+    Probe(ProbeArgs),
+    /// Hosts in namespaces on this machine, with real etcd on them.
+    Lab(LabArgs),
+    /// What a kind does, the rules it would write, and what each probe then sees.
+    Explain(ExplainArgs),
+    /// The man page or shell completions, from the definitions of this help.
+    Generate(GenerateArgs),
+}
+
+/// What every kind of fault takes.
+#[derive(Debug, Clone, Args)]
+pub struct FaultArgs {
+    /// Who is made to look dead: ADDR, ADDR/PREFIX, ADDR:PORT, ADDR:PORT-PORT, [ADDR6]:PORT, NAME[:PORT], a lab node,
+    /// or etcd://HOST:PORT[?leader|followers|others].
+    #[arg(value_name = "PEER", required = true)]
+    pub peers: Vec<PeerSpec>,
+    /// Only traffic between the peers and these other ends (addresses or prefixes).
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    pub with: Vec<IpNet>,
+    /// Which packets, seen from the peer: those to it, those from it, or both.
+    #[arg(long, value_enum, default_value = "both")]
+    pub direction: Direction,
+    /// Which protocols.
+    #[arg(long, value_enum, default_value = "all")]
+    pub proto: Proto,
+    /// What the fault is called [default: made of the kind and the peers].
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<Name>,
+    /// Replace the fault of that name, or any that breaks the same peers, in one transaction.
+    #[arg(long)]
+    pub replace: bool,
+    /// Print the rules as `nft -f` text and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How long it lasts.
+    #[command(flatten)]
+    pub lifetime: LifetimeArgs,
+    /// Run the command, and heal when it ends; playdead exits with its exit code.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+    /// Run COMMAND as this user [default: as the user who runs playdead, root under sudo].
+    #[arg(long, value_name = "USER", requires = "command")]
+    pub user: Option<String>,
+}
+
+/// How long a fault lasts; neither: until it is healed.
+#[derive(Debug, Clone, Args)]
+#[group(multiple = false)]
+pub struct LifetimeArgs {
+    /// Let the kernel end it after this time (30s, 2m, 500ms), even if every playdead process is gone.
+    #[arg(long = "for", value_name = "D", value_parser = duration, conflicts_with = "command")]
+    pub lease: Option<Duration>,
+    /// Keep it as long as this process lives, however it ends.
+    #[arg(long, conflicts_with = "command")]
+    pub hold: bool,
+}
+
+/// `dead-process`
+#[derive(Debug, Clone, Args)]
+pub struct DeadProcessArgs {
+    /// What every fault takes.
+    #[command(flatten)]
+    pub fault: FaultArgs,
+    /// How connections that are open are ended.
+    #[arg(long, value_enum, default_value = "fin", value_name = "HOW")]
+    pub open_connections: OpenConnections,
+}
+
+/// `hush`
+#[derive(Debug, Clone, Args)]
+pub struct HushArgs {
+    /// What every fault takes.
+    #[command(flatten)]
+    pub fault: FaultArgs,
+    /// Once the filter is armed, run this by `sh -c`: what stops the process, so that the order is right.
+    #[arg(long, value_name = "COMMAND")]
+    pub then: Option<OsString>,
+}
+
+/// `unreachable`
+#[derive(Debug, Clone, Args)]
+pub struct UnreachableArgs {
+    /// What every fault takes.
+    #[command(flatten)]
+    pub fault: FaultArgs,
+    /// Which error the router sends.
+    #[arg(long, value_enum, default_value = "host")]
+    pub code: Code,
+}
+
+/// `lossy`
+#[derive(Debug, Clone, Args)]
+pub struct LossyArgs {
+    /// What every fault takes.
+    #[command(flatten)]
+    pub fault: FaultArgs,
+    /// How many of a hundred packets are lost (0.01 to 100).
+    #[arg(long, value_name = "P", value_parser = per_myriad)]
+    pub percent: u32,
+    /// Lose whole connections instead of packets: all packets of a connection, or none of them.
+    #[arg(long)]
+    pub per_connection: bool,
+    /// Which connections are lost; the same seed loses the same ones [default: random, and printed].
+    #[arg(long, value_name = "N", requires = "per_connection")]
+    pub seed: Option<u32>,
+}
+
+/// `heal`
+#[derive(Debug, Args)]
+pub struct HealArgs {
+    /// Which faults [default: all].
+    #[arg(value_name = "NAME", conflicts_with = "all")]
+    pub names: Vec<Name>,
+    /// All of them, which is the default too.
+    #[arg(long)]
+    pub all: bool,
+    /// How long to wait for a process that holds a fault to let go.
+    #[arg(long, value_name = "D", default_value = "10s", value_parser = duration)]
+    pub wait: Duration,
+}
+
+/// `renew`
+#[derive(Debug, Args)]
+pub struct RenewArgs {
+    /// Which fault.
+    #[arg(value_name = "NAME")]
+    pub name: Name,
+    /// How long it lasts from now on.
+    #[arg(long = "for", value_name = "D", value_parser = duration)]
+    pub lease: Duration,
+}
+
+/// `status`
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Print it again every second, until interrupted.
+    #[arg(long)]
+    pub watch: bool,
+}
+
+/// `explain`
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Which kind.
+    #[arg(value_name = "KIND", value_parser = KINDS)]
+    pub kind: String,
+}
+
+/// The kinds by their verbs.
+pub const KINDS: [&str; 7] =
+    ["dead-host", "dead-process", "hush", "hung-process", "unreachable", "lossy", "rebooted"];
+
+/// `generate`
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    /// What to print.
+    #[command(subcommand)]
+    pub what: Generate,
+}
+
+/// What can be generated.
+#[derive(Debug, Subcommand)]
+pub enum Generate {
+    /// The man page, or with --dir one page a verb.
+    Man {
+        /// Write all pages into this directory.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+    /// Completions for a shell.
+    Completions {
+        /// Which shell.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+}
+
+/// A duration as people write them: 500ms, 30s, 1m30s; a bare 0 is not one.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a duration above zero: write 500ms, 30s, 2m or 1h30m");
+    let signed: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
+    let duration = Duration::try_from(signed).map_err(|_| wrong())?;
+    if duration.as_millis() == 0 {
+        return Err(wrong());
+    }
+    if duration > Duration::from_secs(366 * 86_400) {
+        return Err(format!("{text:?} is more than a year"));
+    }
+    Ok(duration)
+}
+
+fn address(text: &str) -> Result<IpNet, String> {
+    match text.parse::<PeerSpec>()? {
+        PeerSpec { host: crate::model::Host::Net(net), ports: None, .. } => Ok(net),
+        _ => Err(format!("{text}: --with takes an address or a prefix, without a port")),
+    }
+}
+
+/// Hundredths of a percent.
+fn per_myriad(text: &str) -> Result<u32, String> {
+    let wrong = || format!("{text:?} is not a percentage from 0.01 to 100");
+    let percent: f64 = text.strip_suffix('%').unwrap_or(text).parse().map_err(|_| wrong())?;
+    let myriad = (percent * 100.0).round();
+    if !(1.0..=10_000.0).contains(&myriad) {
+        return Err(wrong());
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be 1 to 10,000")]
+    Ok(myriad as u32)
+}

@@ -158,6 +158,21 @@ fn a_firewall_that_drops_invalid_segments_does_not_help_the_client() {
 }
 
 #[test]
+fn nor_does_it_help_a_server_that_was_called() {
+    for (peer, here) in [("10.77.0.2", "10.77.0.1:2379"), ("fd77::2", "[fd77::1]:2379")] {
+        let net = Net::wire();
+        net.drop_invalid_at_client();
+        let listener = net.client.run(|| std::net::TcpListener::bind(here)).unwrap().unwrap();
+        for ns in [&net.client, &net.peer] {
+            let other = net.peer.run(|| TcpStream::connect(here)).unwrap().unwrap();
+            assert_eq!(other.local_addr().unwrap().ip(), at(peer).ip());
+            let mut client = listener.accept().unwrap().0;
+            check(ns, &mut client, How::Fin);
+        }
+    }
+}
+
+#[test]
 fn a_client_that_is_read_to_reads_all_that_came_and_then_end_of_file() {
     for (peer, at_client) in PEERS.iter().flat_map(|peer| [(peer, true), (peer, false)]) {
         let net = Net::wire();

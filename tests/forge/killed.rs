@@ -17,6 +17,14 @@ use crate::{LIMIT, at};
 const ADDRESS: &str = "PLAYDEAD_TEST_ADDRESS";
 const READS: &str = "PLAYDEAD_TEST_READS";
 
+/// How the peer dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Death {
+    Real,
+    ForgedAtClient,
+    ForgedAtPeer,
+}
+
 /// One segment as far as a real one and a forged one must agree.
 #[derive(Debug, PartialEq, Eq)]
 struct Last {
@@ -78,8 +86,8 @@ fn capture(net: &Net) -> Socket {
     socket
 }
 
-/// What the client gets at the end of a connection whose peer is killed, really or seemingly.
-fn last_segment(peer: &str, reads: bool, really: bool) -> Last {
+/// What the client gets at the end of a connection whose peer is killed, or seems to be.
+fn last_segment(peer: &str, reads: bool, death: Death) -> Last {
     let net = Net::wire();
     let mut child = start(&net, at(peer), reads);
     // The first attempts may be refused: their numbers are not this connection's.
@@ -92,8 +100,8 @@ fn last_segment(peer: &str, reads: bool, really: bool) -> Last {
         client.read_exact(&mut [0; 12]).unwrap();
     }
     thread::sleep(Duration::from_millis(100));
-    if !really {
-        play_dead(&net, &client);
+    if death != Death::Real {
+        play_dead(&net, &client, death);
     }
     child.kill().unwrap();
     child.wait().unwrap();
@@ -101,13 +109,19 @@ fn last_segment(peer: &str, reads: bool, really: bool) -> Last {
     last(&tap)
 }
 
-fn play_dead(net: &Net, client: &TcpStream) {
+fn play_dead(net: &Net, client: &TcpStream, death: Death) {
     let (peer, client) = (client.peer_addr().unwrap(), client.local_addr().unwrap());
     let all = connections(&net.peer).unwrap();
     let connection = all.iter().find(|c| c.local == peer && c.remote == client).unwrap();
     let how = as_killed(connection).unwrap();
-    net.silence_at_peer();
-    end(&net.peer, &[Ending { peer, client, how }], MARK, LIMIT).unwrap();
+    let ns = if death == Death::ForgedAtClient {
+        net.silence_at_client(peer.ip());
+        &net.client
+    } else {
+        net.silence_at_peer();
+        &net.peer
+    };
+    end(ns, &[Ending { peer, client, how }], MARK, LIMIT).unwrap();
 }
 
 /// The first FIN or RST from the peer.
@@ -161,19 +175,19 @@ fn name(option: &TcpOptionElement) -> &'static str {
 #[test]
 fn a_forged_fin_is_that_of_a_killed_process() {
     for peer in ["10.77.0.2", "fd77::2"] {
-        let real = last_segment(peer, true, true);
-        eprintln!("{real:?}");
+        let real = last_segment(peer, true, Death::Real);
         assert_eq!(real.flags, "FA");
-        assert_eq!(last_segment(peer, true, false), real);
+        assert_eq!(last_segment(peer, true, Death::ForgedAtClient), real);
+        assert_eq!(last_segment(peer, true, Death::ForgedAtPeer), real);
     }
 }
 
 #[test]
 fn a_forged_reset_is_that_of_a_killed_process_with_unread_data() {
     for peer in ["10.77.0.2", "fd77::2"] {
-        let real = last_segment(peer, false, true);
-        eprintln!("{real:?}");
+        let real = last_segment(peer, false, Death::Real);
         assert_eq!(real.flags, "RA");
-        assert_eq!(last_segment(peer, false, false), real);
+        assert_eq!(last_segment(peer, false, Death::ForgedAtClient), real);
+        assert_eq!(last_segment(peer, false, Death::ForgedAtPeer), real);
     }
 }

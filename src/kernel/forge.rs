@@ -122,7 +122,7 @@ impl Chase {
     fn challenge(&mut self, wire: &Wire, now: Instant) -> Result<()> {
         let due = self.pursuits.iter_mut().filter(|pursuit| pursuit.due().is_some_and(|due| due <= now));
         for pursuit in due.take(BATCH) {
-            wire.send(&pursuit.challenge(now)?, pursuit.client())?;
+            ask(wire, pursuit, now)?;
         }
         Ok(())
     }
@@ -133,8 +133,13 @@ impl Chase {
         let Some(pursuit) = index.and_then(|index| self.pursuits.get_mut(*index)) else { return Ok(()) };
         if let Some(end) = pursuit.hear(heard)? {
             wire.send(&end, pursuit.client())?;
-            wire.send(&pursuit.challenge(Instant::now())?, pursuit.client())?;
+            ask(wire, pursuit, Instant::now())?;
         }
         Ok(())
     }
+}
+
+fn ask(wire: &Wire, pursuit: &mut Pursuit, now: Instant) -> Result<()> {
+    let packets = pursuit.challenge(now)?;
+    packets.iter().try_for_each(|packet| wire.send(packet, pursuit.client()))
 }

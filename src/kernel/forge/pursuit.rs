@@ -76,22 +76,37 @@ impl Pursuit {
         self.outcome.get_or_insert(if reset { Outcome::Ended } else { Outcome::NoAnswer });
     }
 
-    /// A segment that a client with this connection answers with its numbers, and one without it with RST.
+    /// Segments that a client with this connection answers with its numbers, and one without it with RST.
     ///
     /// A byte of data far outside the window is answered every time, a bare ACK only once in 500 ms
-    /// (`tcp_oow_rate_limited`). But connection tracking calls it invalid, and some firewalls drop that. So every
-    /// second challenge is a SYN+ACK, which tracking lets pass from a server, answered once in 500 ms.
-    pub(super) fn challenge(&mut self, now: Instant) -> Result<Vec<u8>> {
-        let number = self.challenges;
+    /// (`tcp_oow_rate_limited`). But connection tracking calls most of such segments invalid, and some firewalls drop
+    /// that. So the next ones differ: tracking passes what looks old in both numbers as overly delayed, and a SYN+ACK
+    /// from a server as a late copy (answered once in 500 ms).
+    pub(super) fn challenge(&mut self, now: Instant) -> Result<Vec<Vec<u8>>> {
+        let round = self.challenges;
         self.challenges += 1;
-        self.due = now + WAIT * (1 << number.min(4));
-        let [high, low, ..] = self.random;
-        // Half the number space apart: at most one of two in a row can hit the window by chance.
-        let seq = (u32::from(high) << 16 | u32::from(low)) ^ (number << 31);
-        let mut tcp = self.header(seq, !seq);
-        tcp.syn = number % 2 == 1;
-        let data: &[u8] = if tcp.syn { &[] } else { &[0] };
-        self.packet(tcp, data)
+        self.due = now + WAIT * (1 << round.min(4));
+        if round == 0 {
+            return Ok(vec![self.data(false, false)?]);
+        }
+        let quarters = [(false, false), (false, true), (true, false), (true, true)];
+        let data = quarters.into_iter().map(|(seq, ack)| self.data(seq, ack));
+        data.chain([self.late_copy()]).collect()
+    }
+
+    /// A byte of data with random numbers, each moved by half the number space or not.
+    fn data(&self, seq: bool, ack: bool) -> Result<Vec<u8>> {
+        let [first, second, third, ..] = self.random.map(u32::from);
+        let (seq, ack) =
+            ((u32::from(seq) << 31) ^ (first << 16 | second), (u32::from(ack) << 31) ^ (second << 16 | third));
+        self.packet(self.header(seq, ack), &[0])
+    }
+
+    fn late_copy(&self) -> Result<Vec<u8>> {
+        let [first, second, third, ..] = self.random.map(u32::from);
+        let mut tcp = self.header(first << 16 | second, second << 16 | third);
+        tcp.syn = true;
+        self.packet(tcp, &[])
     }
 
     /// Takes up a segment of the client. Gives the one that ends the connection, if it is time for it.
@@ -182,8 +197,9 @@ mod tests {
         Heard { from: client, to: peer, seq, ack, reset: false, plain: true, stamps }
     }
 
-    fn challenge(pursuit: &mut Pursuit) -> Heard {
-        segment::parse(&pursuit.challenge(Instant::now()).unwrap()).unwrap()
+    fn challenge(pursuit: &mut Pursuit) -> Vec<Heard> {
+        let packets = pursuit.challenge(Instant::now()).unwrap();
+        packets.iter().map(|packet| segment::parse(packet).unwrap()).collect()
     }
 
     #[test]
@@ -235,10 +251,15 @@ mod tests {
     }
 
     #[test]
-    fn two_challenges_in_a_row_are_half_the_number_space_apart() {
+    fn whatever_the_real_numbers_are_one_challenge_looks_old_in_both() {
         let mut pursuit = pursuit(How::Fin);
-        let (first, second) = (challenge(&mut pursuit), challenge(&mut pursuit));
-        assert_eq!(first.seq ^ second.seq, 1 << 31);
-        assert!(first.plain && !second.plain);
+        assert_eq!(challenge(&mut pursuit).len(), 1);
+        let all = challenge(&mut pursuit);
+        for (seq, ack) in [(0, 0), (1 << 31, 5), (7, 3 << 30), (u32::MAX, 1 << 31)] {
+            let old = |heard: &&Heard| {
+                heard.plain && heard.seq.wrapping_sub(seq) >> 31 == 1 && heard.ack.wrapping_sub(ack) >> 31 == 1
+            };
+            assert_eq!(all.iter().filter(old).count(), 1);
+        }
     }
 }

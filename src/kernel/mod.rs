@@ -2,3 +2,4 @@
 
 pub mod netns;
 pub mod route;
+pub mod sysctl;

@@ -1,7 +1,6 @@
 //! What is made by rtnetlink: links, their ports, addresses and routes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::AsRawFd;
 
 use anyhow::{Context, Result, bail};
 use ipnet::IpNet;
@@ -29,11 +28,13 @@ impl RouteSocket {
     /// # Errors
     /// When the kernel refuses: one of the names is taken, say, or there is no veth support.
     pub fn add_veth(&mut self, name: &str, far: &NetNs, far_name: &str) -> Result<()> {
-        let end = LinkMessageBuilder::<LinkUnspec>::new().name(far_name).setns_by_fd(far.as_raw_fd()).up();
+        let end = LinkMessageBuilder::<LinkUnspec>::new().name(far_name).setns_by_fd(far.as_raw_fd());
         let pair = LinkMessageBuilder::<LinkVeth>::new(name, far_name)
             .set_info_data(InfoData::Veth(InfoVeth::Peer(end.build())))
             .up();
-        self.add_link(pair.build()).with_context(|| format!("cannot make the veth pair {name} to {far_name}"))
+        self.add_link(pair.build()).with_context(|| format!("cannot make the veth pair {name} to {far_name}"))?;
+        // Not as a part of the request: the far end is made first, and is ENOTCONN while it has no near one.
+        RouteSocket::open(far)?.set_up(far_name)
     }
 
     /// Makes the interface a port of the bridge; it is one already: nothing happens.

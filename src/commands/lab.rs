@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::lab::{self, DEFAULT_NAME, Layout, Node, Options};
+use crate::lab::{self, DEFAULT_NAME, Layout, MOST_MEMBERS, Node, Options};
 
 /// Make and use hosts in network namespaces on this machine, with a real etcd cluster on them.
 ///
@@ -22,7 +22,7 @@ use crate::lab::{self, DEFAULT_NAME, Layout, Node, Options};
 #[derive(Debug, Args)]
 pub struct LabArgs {
     /// The lab's name; without it the lab named "lab", else the only one that is up
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME", value_parser = lab_name)]
     lab: Option<String>,
     #[command(subcommand)]
     verb: LabVerb,
@@ -67,7 +67,7 @@ enum LabVerb {
 #[derive(Debug, Args)]
 struct UpArgs {
     /// How many etcd members, 1 to 9
-    #[arg(long, default_value_t = 3, value_name = "N")]
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_MEMBERS)))]
     etcd: u8,
     /// Put the agent on a subnet of its own, behind a router
     #[arg(long)]
@@ -85,6 +85,10 @@ struct Nodes {
     /// The nodes: etcd1, agent, ..., or LAB/NODE; several at once are done at the same time
     #[arg(required = true, value_name = "NODE")]
     nodes: Vec<String>,
+}
+
+fn lab_name(text: &str) -> Result<String> {
+    lab::check_name(text).map(|()| text.to_owned())
 }
 
 /// Does what the arguments say.

@@ -1,10 +1,12 @@
 //! Makes the namespaces of a lab and the cables between them.
 
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
+use nix::fcntl::{Flock, FlockArg};
 
 use super::nodes::{self, Node};
 use super::plan::{Layout, Role, Segment};
@@ -15,7 +17,7 @@ use crate::kernel::sysctl;
 /// The name of the bridge in the switch's namespace; its ports are named after the nodes behind them.
 pub(super) const BRIDGE: &str = "br0";
 
-/// What every node of an earlier host's settings would otherwise inherit: IPv4's defaults come from the host.
+/// A new namespace takes IPv4's settings from the host, which may forward or have turned IPv6 off.
 const NODE: [(&str, &str); 4] = [
     ("ipv4/ip_forward", "0"),
     ("ipv6/conf/all/disable_ipv6", "0"),
@@ -43,18 +45,20 @@ pub(super) fn claim(layout: &Layout) -> Result<()> {
         refuse_what_is_there(layout, role)?;
     }
     let etc = nodes::etc(&layout.name, Role::Switch);
-    let parent = etc.parent().context("no /etc/netns")?;
-    fs::create_dir_all(parent).with_context(|| format!("cannot make {} (use sudo)", parent.display()))?;
-    match fs::create_dir(&etc) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!("another lab {} is being made", layout.name),
-        made => made.with_context(|| format!("cannot make {} (use sudo)", etc.display())),
-    }
+    fs::create_dir_all(&etc).with_context(|| format!("cannot make {} (use sudo)", etc.display()))?;
+    let hosts =
+        File::options().append(true).create(true).open(etc.join("hosts")).context("cannot make a hosts file")?;
+    let Ok(mut hosts) = Flock::lock(hosts, FlockArg::LockExclusiveNonblock) else {
+        bail!("another lab {} is being made", layout.name);
+    };
+    ensure!(hosts.metadata()?.len() == 0, "another lab {} is being made", layout.name);
+    hosts.write_all(layout.hosts().as_bytes()).context("cannot write a hosts file")
 }
 
 fn refuse_what_is_there(layout: &Layout, role: Role) -> Result<()> {
     let lab = &layout.name;
     let netns = Node::of(layout, role).netns;
-    let named = std::path::Path::new(NAMES).join(&netns).exists();
+    let named = Path::new(NAMES).join(&netns).exists();
     ensure!(
         !nodes::is_ours(lab, role),
         "the lab {lab} is there already ({netns}{}): `playdead lab down --lab {lab}` removes it",
@@ -62,7 +66,11 @@ fn refuse_what_is_there(layout: &Layout, role: Role) -> Result<()> {
     );
     ensure!(!named, "a network namespace {netns} is there that playdead did not make: give the lab another --lab NAME");
     let etc = nodes::etc(lab, role);
-    ensure!(!etc.exists(), "{} is there and is not playdead's: give the lab another --lab NAME", etc.display());
+    ensure!(
+        nodes::is_nobodys(lab, role),
+        "{} is there and is not playdead's: give the lab another --lab NAME",
+        etc.display()
+    );
     Ok(())
 }
 

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, ensure};
 
 use super::nodes::{self, Node};
-use super::plan::{Layout, Role};
+use super::plan::{Role, netns_name};
 use super::process;
 use super::{check_name, log_directory};
-use crate::kernel::netns::NetNs;
+use crate::kernel::netns::{NAMES, NetNs};
 
 /// What [`down`] found and left.
 #[derive(Debug)]
@@ -33,22 +33,13 @@ pub fn down(lab: &str, purge: bool) -> Result<Removed> {
     for node in &nodes {
         errors.extend(remove_node(node).err().map(|error| format!("{}: {error:#}", node.name)));
     }
+    errors.extend(remove_unmarked(lab).err().map(|error| format!("{error:#}")));
     let logs = remove_files(lab, purge).unwrap_or_else(|error| {
         errors.push(format!("{error:#}"));
         None
     });
     ensure!(errors.is_empty(), anyhow!("cannot remove all of the lab {lab}: {}", errors.join("; ")));
     Ok(Removed { nodes: nodes.into_iter().map(|node| node.name).collect(), logs })
-}
-
-/// Removes what a failed [`up`](super::up) has made, also the claim to the name without a mark yet.
-///
-/// # Errors
-/// Everything that could not be removed.
-pub(super) fn abandon(layout: &Layout) -> Result<()> {
-    down(&layout.name, false)?;
-    let claim = nodes::etc(&layout.name, Role::Switch);
-    gone(fs::remove_dir(&claim)).with_context(|| format!("cannot remove {}", claim.display()))
 }
 
 /// The mark goes last, and only once the rest is gone: until then `down` can be repeated.
@@ -60,6 +51,16 @@ fn remove_node(node: &Node) -> Result<()> {
     deleted?;
     let etc = nodes::etc(&node.lab, node.role);
     gone(fs::remove_dir_all(&etc)).with_context(|| format!("cannot remove {}", etc.display()))
+}
+
+/// Removes what an `up` left that was killed before it could write a mark.
+fn remove_unmarked(lab: &str) -> Result<()> {
+    let named = |role: Role| Path::new(NAMES).join(netns_name(lab, role)).exists();
+    for role in Role::every().filter(|role| nodes::is_nobodys(lab, *role) && !named(*role)) {
+        let etc = nodes::etc(lab, role);
+        gone(fs::remove_dir_all(&etc)).with_context(|| format!("cannot remove {}", etc.display()))?;
+    }
+    Ok(())
 }
 
 /// Gives the directory that the logs are in, if there are any.
@@ -79,8 +80,11 @@ fn keep_logs(directory: &Path) -> io::Result<()> {
         let node = entry?.path();
         gone(fs::remove_dir_all(node.join("data")))?;
         gone(fs::remove_file(node.join("flags")))?;
+        if !node.join("log").exists() {
+            gone(fs::remove_dir(&node))?;
+        }
     }
-    Ok(())
+    if fs::read_dir(directory)?.next().is_none() { gone(fs::remove_dir(directory)) } else { Ok(()) }
 }
 
 fn gone(removed: io::Result<()>) -> io::Result<()> {

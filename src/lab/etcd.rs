@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -32,24 +32,18 @@ pub(super) struct Etcd {
 }
 
 impl Etcd {
-    /// Looks for etcd on the `PATH`.
+    /// Looks for etcd on the `PATH`, and whether it takes the flags.
     ///
     /// # Errors
-    /// When it is not there.
-    pub(super) fn installed() -> Result<Self> {
-        let asked = Command::new("etcd")
-            .args(["--unsafe-no-fsync", "--version"])
-            .env_clear()
-            .envs(environment())
-            .stdin(Stdio::null())
-            .output();
-        match asked {
-            Ok(output) => Ok(Self { no_fsync: output.status.success() }),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                bail!("etcd is not installed: install the Debian package etcd-server")
-            }
-            Err(error) => Err(error).context("cannot run etcd"),
+    /// When it is not there, or does not know one of the flags.
+    pub(super) fn installed(flags: &[String]) -> Result<Self> {
+        let output = ask_for_version(flags)?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            bail!("etcd does not take these flags: {}", text.lines().next().unwrap_or("it does not say why"));
         }
+        let no_fsync = ask_for_version(&["--unsafe-no-fsync".to_owned()])?.status.success();
+        Ok(Self { no_fsync })
     }
 
     /// The flags of one member. They would be the same for a member that joins again: etcd heeds
@@ -92,6 +86,16 @@ impl Etcd {
         let file = directory.join("flags");
         fs::write(&file, flags.join("\n") + "\n").with_context(|| format!("cannot write {}", file.display()))
     }
+}
+
+/// etcd looks at all of its flags before it prints its version.
+fn ask_for_version(flags: &[String]) -> Result<Output> {
+    let mut etcd = Command::new("etcd");
+    let asked = etcd.args(flags).arg("--version").env_clear().envs(environment()).stdin(Stdio::null()).output();
+    asked.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => anyhow!("etcd is not installed: install the Debian package etcd-server"),
+        _ => anyhow!(error).context("cannot run etcd"),
+    })
 }
 
 fn data_flag(node: &Node) -> String {
@@ -175,7 +179,16 @@ pub fn start(node: &Node) -> Result<u32> {
         process = running(node).ok().flatten();
         process.is_none_or(|process| process.listens(PEER_PORT))
     });
-    process.map(|process| process.pid).ok_or_else(|| ended(node))
+    let process = process.ok_or_else(|| ended(node))?;
+    ensure!(
+        process.listens(PEER_PORT),
+        "etcd on {} runs as process {}, but does not listen to its peers after {} s; its log: {}",
+        node.name,
+        process.pid,
+        STARTING.as_secs(),
+        node.log().display()
+    );
+    Ok(process.pid)
 }
 
 /// Kills a node's etcd with `SIGKILL`, as a crash would, and waits until it is gone.

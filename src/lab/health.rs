@@ -1,10 +1,12 @@
 //! What a client sees of the cluster: etcd's own `/health`, asked from inside the lab.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
+use nix::errno::Errno;
 use serde::Serialize;
 
 use super::nodes::Node;
@@ -60,8 +62,13 @@ fn ask_one(member: IpAddr, patience: Duration) -> Health {
     match ureq::Agent::new_with_config(config.build()).get(&url).call() {
         Ok(response) if response.status().is_success() => Health::Healthy,
         Ok(_) => Health::NoQuorum,
-        Err(ureq::Error::Io(error)) => Health::Silent(error.to_string()),
+        Err(ureq::Error::Io(error)) => Health::Silent(reason(&error)),
         Err(ureq::Error::Timeout(_)) => Health::Silent(format!("no answer in {} ms", patience.as_millis())),
         Err(error) => Health::Silent(error.to_string()),
     }
+}
+
+/// The kernel's words without Rust's "(os error N)".
+fn reason(error: &io::Error) -> String {
+    error.raw_os_error().map_or_else(|| error.to_string(), |errno| Errno::from_raw(errno).desc().to_owned())
 }

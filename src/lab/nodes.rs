@@ -152,6 +152,13 @@ pub(super) fn is_ours(lab: &str, role: Role) -> bool {
     fs::read_to_string(hosts).is_ok_and(|text| text.starts_with(&plan::mark(lab)))
 }
 
+/// Whether nothing is said for the node in `/etc/netns`. An `up` that was killed before it could write its mark
+/// leaves an empty directory or an empty hosts file.
+pub(super) fn is_nobodys(lab: &str, role: Role) -> bool {
+    let Ok(entries) = fs::read_dir(etc(lab, role)) else { return !etc(lab, role).exists() };
+    entries.flatten().all(|entry| entry.file_name() == "hosts" && entry.metadata().is_ok_and(|meta| meta.len() == 0))
+}
+
 /// The directory of the files that replace those of `/etc` on a node.
 pub(super) fn etc(lab: &str, role: Role) -> PathBuf {
     Path::new(ETC).join(plan::netns_name(lab, role))

@@ -13,7 +13,6 @@ use super::plan::{Layout, Role};
 use super::{build, down};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const ONE_QUESTION: Duration = Duration::from_secs(1);
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(50);
 
 /// What lab to make.
@@ -40,17 +39,17 @@ pub struct Made {
 /// Makes a lab, starts its etcd cluster and waits until every member serves.
 ///
 /// # Errors
-/// When etcd is not installed or something of that name is there: nothing is made then. When the kernel
+/// When etcd is not installed or does not know a flag, or something of that name is there: nothing is made then. When the kernel
 /// refuses something or `cancelled` becomes true: what was made is removed again. When a member does not serve
 /// within 30 s: the lab stays, for its logs to be read.
 pub fn up(options: &Options, cancelled: &AtomicBool) -> Result<Made> {
-    let etcd = Etcd::installed()?;
+    let etcd = Etcd::installed(&options.etcd_flags)?;
     build::claim(&options.layout)?;
     let nodes: Vec<_> = options.layout.roles().into_iter().map(|role| Node::of(&options.layout, role)).collect();
-    let start = make(options, etcd, &nodes, cancelled).map_err(|error| undo(&options.layout, &error))?;
+    let start = make(options, etcd, &nodes, cancelled).map_err(|error| undo(&options.layout, &error, false))?;
     wait_for_quorum(&nodes, start, cancelled)?;
     if cancelled.load(Ordering::Relaxed) {
-        return Err(undo(&options.layout, &anyhow!("interrupted")));
+        return Err(undo(&options.layout, &anyhow!("interrupted"), true));
     }
     Ok(Made { nodes, quorum_after: start.elapsed() })
 }
@@ -67,11 +66,11 @@ fn make(options: &Options, etcd: Etcd, nodes: &[Node], cancelled: &AtomicBool) -
     Ok(start)
 }
 
-/// The error, with what could not be undone.
-fn undo(layout: &Layout, error: &Error) -> Error {
+/// The error, with what could not be undone. The logs go, too, once they are this lab's and not those of an earlier one.
+fn undo(layout: &Layout, error: &Error, purge: bool) -> Error {
     let lab = &layout.name;
-    match down::abandon(layout) {
-        Ok(()) => anyhow!("cannot make the lab {lab}, what was made is removed again: {error:#}"),
+    match down::down(lab, purge) {
+        Ok(_) => anyhow!("cannot make the lab {lab}, what was made is removed again: {error:#}"),
         Err(left) => anyhow!("cannot make the lab {lab}: {error:#}; {left:#}: `playdead lab down --lab {lab}`"),
     }
 }
@@ -82,7 +81,10 @@ fn wait_for_quorum(nodes: &[Node], start: Instant, cancelled: &AtomicBool) -> Re
     let Some(agent) = nodes.iter().find(|node| node.role == Role::Agent) else { bail!("a lab without an agent") };
     let agent = agent.namespace()?;
     while !cancelled.load(Ordering::Relaxed) {
-        let answers = health::ask(&agent, &members, ONE_QUESTION)?;
+        // A member listens before it answers, and then never answers what it was asked too early: ask anew, soon
+        // at first, and give a slow machine more time later.
+        let patience = (start.elapsed() / 4).clamp(Duration::from_millis(200), Duration::from_secs(2));
+        let answers = health::ask(&agent, &members, patience)?;
         if answers.iter().all(Health::is_healthy) {
             break;
         }

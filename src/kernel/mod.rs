@@ -7,6 +7,7 @@ pub mod owner;
 pub mod resolve;
 pub mod route;
 pub mod sockets;
+pub mod sysctl;
 
 use std::fmt;
 

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use anyhow::{Context, Result, bail};
 use ipnet::IpNet;
-use rtnetlink::packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use rtnetlink::packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
 use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage};
@@ -88,7 +88,7 @@ impl RouteSocket {
     /// When the kernel refuses, or answers what cannot be read.
     pub fn interfaces(&mut self) -> Result<Vec<Interface>> {
         let replies = self
-            .request(RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_DUMP)
+            .request(&RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_DUMP)
             .context("cannot list the interfaces")?;
         let links = replies.into_iter().filter_map(|reply| match reply {
             RouteNetlinkMessage::NewLink(link) => Some(interface(&link)),
@@ -103,7 +103,7 @@ impl RouteSocket {
     /// When the kernel refuses, or answers what cannot be read.
     pub fn addresses(&mut self) -> Result<Vec<(u32, IpNet)>> {
         let replies = self
-            .request(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP)
+            .request(&RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP)
             .context("cannot list the addresses")?;
         let addresses = replies.into_iter().filter_map(|reply| match reply {
             RouteNetlinkMessage::NewAddress(message) => address(&message),
@@ -114,7 +114,21 @@ impl RouteSocket {
 
     /// Sends one request and gives the messages of its answer, up to the acknowledgement or the end of the dump.
     /// The error is an [`io::Error`] with the kernel's errno where the kernel refused.
-    fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<Vec<RouteNetlinkMessage>> {
+    fn request(&mut self, message: &RouteNetlinkMessage, flags: u16) -> Result<Vec<RouteNetlinkMessage>> {
+        for _ in 0..5 {
+            self.send(message.clone(), flags)?;
+            let mut answer = Answer::default();
+            while !answer.complete {
+                self.receive(&mut answer)?;
+            }
+            if !answer.interrupted {
+                return Ok(answer.messages);
+            }
+        }
+        bail!("what was to be listed keeps changing")
+    }
+
+    fn send(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<()> {
         self.sequence += 1;
         let mut request = NetlinkMessage::from(message);
         // An acknowledgement after a dump would come behind its end and be taken for the next answer.
@@ -125,14 +139,11 @@ impl RouteSocket {
         let mut bytes = vec![0; request.buffer_len()];
         request.serialize(&mut bytes);
         self.socket.send(&bytes, 0)?;
-
-        let mut replies = Vec::new();
-        while !self.receive(&mut replies)? {}
-        Ok(replies)
+        Ok(())
     }
 
-    /// Reads one datagram; true when the answer is complete.
-    fn receive(&self, replies: &mut Vec<RouteNetlinkMessage>) -> Result<bool> {
+    /// Reads one datagram of the answer.
+    fn receive(&self, answer: &mut Answer) -> Result<()> {
         let (datagram, _) = self.socket.recv_from_full()?;
         let mut rest = datagram.as_slice();
         while !rest.is_empty() {
@@ -142,16 +153,26 @@ impl RouteSocket {
             if message.header.sequence_number != self.sequence {
                 continue;
             }
+            answer.interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
             match message.payload {
-                NetlinkPayload::InnerMessage(inner) => replies.push(inner),
+                NetlinkPayload::InnerMessage(inner) => answer.messages.push(inner),
                 NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io().into()),
-                NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(true),
+                NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => answer.complete = true,
                 NetlinkPayload::Overrun(_) => bail!("the kernel dropped a part of its answer"),
                 _ => {}
             }
         }
-        Ok(false)
+        Ok(())
     }
+}
+
+/// An answer as it comes in.
+#[derive(Default)]
+struct Answer {
+    messages: Vec<RouteNetlinkMessage>,
+    complete: bool,
+    /// Something came or went while the kernel was listing, so the list may lack what was there all the time.
+    interrupted: bool,
 }
 
 fn interface(link: &LinkMessage) -> Interface {

@@ -1,7 +1,6 @@
 //! What is made by rtnetlink: links, their ports, addresses and routes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::AsRawFd;
 
 use anyhow::{Context, Result, bail};
 use ipnet::IpNet;
@@ -29,11 +28,13 @@ impl RouteSocket {
     /// # Errors
     /// When the kernel refuses: one of the names is taken, say, or there is no veth support.
     pub fn add_veth(&mut self, name: &str, far: &NetNs, far_name: &str) -> Result<()> {
-        let end = LinkMessageBuilder::<LinkUnspec>::new().name(far_name).setns_by_fd(far.as_raw_fd()).up();
+        let end = LinkMessageBuilder::<LinkUnspec>::new().name(far_name).setns_by_fd(far.as_raw_fd());
         let pair = LinkMessageBuilder::<LinkVeth>::new(name, far_name)
             .set_info_data(InfoData::Veth(InfoVeth::Peer(end.build())))
             .up();
-        self.add_link(pair.build()).with_context(|| format!("cannot make the veth pair {name} to {far_name}"))
+        self.add_link(pair.build()).with_context(|| format!("cannot make the veth pair {name} to {far_name}"))?;
+        // Not as a part of the request: the far end is made first, and is ENOTCONN while it has no near one.
+        RouteSocket::open(far)?.set_up(far_name)
     }
 
     /// Makes the interface a port of the bridge; it is one already: nothing happens.
@@ -72,7 +73,7 @@ impl RouteSocket {
     pub fn add_address(&mut self, name: &str, address: IpNet) -> Result<()> {
         let index = self.index(name)?;
         let request = RouteNetlinkMessage::NewAddress(address_message(index, address));
-        self.request(request, NLM_F_CREATE | NLM_F_EXCL)
+        self.request(&request, NLM_F_CREATE | NLM_F_EXCL)
             .with_context(|| format!("cannot give {name} the address {address}"))?;
         Ok(())
     }
@@ -85,7 +86,7 @@ impl RouteSocket {
         let anywhere: IpAddr =
             if gateway.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let route = RouteMessageBuilder::<IpAddr>::new().destination_prefix(anywhere, 0)?.gateway(gateway)?;
-        self.request(RouteNetlinkMessage::NewRoute(route.build()), NLM_F_CREATE | NLM_F_EXCL)
+        self.request(&RouteNetlinkMessage::NewRoute(route.build()), NLM_F_CREATE | NLM_F_EXCL)
             .with_context(|| format!("cannot add the default route by {gateway}"))?;
         Ok(())
     }
@@ -93,7 +94,7 @@ impl RouteSocket {
     /// The index of an interface.
     fn index(&mut self, name: &str) -> Result<u32> {
         let query = RouteNetlinkMessage::GetLink(LinkUnspec::new_with_name(name).build());
-        let replies = self.request(query, 0).with_context(|| format!("cannot look up the interface {name}"))?;
+        let replies = self.request(&query, 0).with_context(|| format!("cannot look up the interface {name}"))?;
         match replies.as_slice() {
             [RouteNetlinkMessage::NewLink(link)] => Ok(link.header.index),
             _ => bail!("the kernel did not say what the interface {name} is"),
@@ -101,12 +102,12 @@ impl RouteSocket {
     }
 
     fn add_link(&mut self, link: LinkMessage) -> Result<()> {
-        self.request(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL).map(drop)
+        self.request(&RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL).map(drop)
     }
 
     /// `RTM_SETLINK` finds the link by its name and, unlike `RTM_NEWLINK`, never makes one.
     fn set_link(&mut self, link: LinkMessage) -> Result<()> {
-        self.request(RouteNetlinkMessage::SetLink(link), 0).map(drop)
+        self.request(&RouteNetlinkMessage::SetLink(link), 0).map(drop)
     }
 }
 

@@ -1,0 +1,125 @@
+//! PEER: from what was typed to addresses, looked up in the place.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ipnet::IpNet;
+use serde_json::Value;
+
+use super::Usage;
+use super::place::Place;
+use crate::kernel::resolve;
+use crate::model::{Host, Kind, Members, PeerSpec, Ports, Target};
+
+/// The addresses of the peers as they are in `place`; a kind that happens to a process needs ports.
+pub(super) fn targets(place: &Place, specs: &[PeerSpec], kind: Kind) -> Result<Vec<Target>> {
+    let mut targets = Vec::new();
+    for spec in specs {
+        if kind.needs_port() && spec.ports.is_none() && !matches!(spec.host, Host::Etcd { .. }) {
+            let text = &spec.text;
+            let message = format!("{text}: {} happens to a process: name its port, {text}:PORT", kind.verb());
+            return Err(Usage(message).into());
+        }
+        let found = of_spec(place, spec, kind.needs_port());
+        targets.extend(found.with_context(|| format!("{}, looked up {}", spec.text, where_is(place)))?);
+    }
+    targets.sort();
+    targets.dedup();
+    Ok(targets)
+}
+
+fn where_is(place: &Place) -> String {
+    if place.label == "here" { "here".into() } else { format!("in {}", place.label) }
+}
+
+fn of_spec(place: &Place, spec: &PeerSpec, with_ports: bool) -> Result<Vec<Target>> {
+    match &spec.host {
+        Host::Net(net) => Ok(vec![Target { net: *net, ports: spec.ports, label: None }]),
+        Host::Name(name) => Ok(labelled(addresses(place, name)?, spec.ports, name)),
+        Host::Etcd { endpoint, which } => etcd_members(place, endpoint, *which, with_ports),
+    }
+}
+
+fn labelled(addresses: Vec<IpAddr>, ports: Option<Ports>, name: &str) -> Vec<Target> {
+    let target = |address: IpAddr| Target { net: IpNet::from(address), ports, label: Some(name.to_owned()) };
+    addresses.into_iter().map(target).collect()
+}
+
+/// A name as the place knows it; a node of a lab is known everywhere.
+fn addresses(place: &Place, name: &str) -> Result<Vec<IpAddr>> {
+    let known = resolve::addresses(&place.ns, name);
+    if known.is_err()
+        && let Some(node) = crate::lab::find(None, name)?
+    {
+        return Ok(node.addresses);
+    }
+    known
+}
+
+/// Where to send probes: every address of every peer, with its port.
+pub(super) fn socket_addresses(place: &Place, peers: &[String]) -> Result<Vec<SocketAddr>> {
+    let mut found = Vec::new();
+    for peer in peers {
+        let spec: PeerSpec = peer.parse().map_err(Usage)?;
+        let Some(ports) = spec.ports.filter(|ports| ports.first == ports.last) else {
+            return Err(Usage(format!("{peer}: a probe needs one port: write {peer}:PORT")).into());
+        };
+        for target in of_spec(place, &spec, true).with_context(|| format!("{peer}, looked up {}", where_is(place)))? {
+            if target.net.prefix_len() != target.net.max_prefix_len() {
+                return Err(Usage(format!("{peer}: a probe needs an address, not a prefix")).into());
+            }
+            found.push(SocketAddr::new(target.net.addr(), ports.first));
+        }
+    }
+    found.dedup();
+    Ok(found)
+}
+
+/// How long a live member may take to say who is in its cluster.
+const ETCD_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The members of a live cluster: their machines, or their client and peer ports.
+fn etcd_members(place: &Place, endpoint: &str, which: Members, with_ports: bool) -> Result<Vec<Target>> {
+    let ask = |path: &str| -> Result<Value> {
+        let url = format!("http://{endpoint}/v3/{path}");
+        let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(ETCD_PATIENCE)).build().into();
+        let answer = place.ns.run_with_etc(|| agent.post(&url).send("{}").map(|answer| answer.into_body().read_to_string()));
+        let text = answer?.and_then(|text| text).with_context(|| format!("no etcd member answers at {endpoint}"))?;
+        serde_json::from_str(&text).with_context(|| format!("what answers at {endpoint} is not etcd's gateway (v3)"))
+    };
+    let list = ask("cluster/member/list")?;
+    let status = ask("maintenance/status")?;
+    let (asked, leader) = (&status["header"]["member_id"], &status["leader"]);
+    let members = list["members"].as_array().context("the member list has no members")?;
+    let meant = members.iter().filter(|member| match which {
+        Members::All => true,
+        Members::Leader => member["ID"] == *leader,
+        Members::Followers => member["ID"] != *leader,
+        Members::Others => member["ID"] != *asked,
+    });
+    let mut targets = Vec::new();
+    for member in meant {
+        targets.extend(of_member(place, member, with_ports)?);
+    }
+    if targets.is_empty() {
+        bail!("the cluster at {endpoint} has no such member now");
+    }
+    Ok(targets)
+}
+
+fn of_member(place: &Place, member: &Value, with_ports: bool) -> Result<Vec<Target>> {
+    let name = member["name"].as_str().unwrap_or("unnamed");
+    let urls = ["clientURLs", "peerURLs"].iter().filter_map(|key| member[key].as_array()).flatten();
+    let mut targets = Vec::new();
+    for url in urls.filter_map(Value::as_str) {
+        let authority = url.split_once("://").map_or(url, |(_, rest)| rest).trim_end_matches('/');
+        let spec: PeerSpec =
+            authority.parse().map_err(|error| anyhow::anyhow!("member {name} advertises {url}: {error}"))?;
+        for target in of_spec(place, &spec, with_ports)? {
+            let ports = target.ports.filter(|_| with_ports);
+            targets.push(Target { ports, label: Some(name.to_owned()), ..target });
+        }
+    }
+    Ok(targets)
+}

@@ -10,7 +10,8 @@ mod sets;
 mod text;
 mod value;
 
-pub use compile::{ABSORB, FORGED_MARK, compile, ours};
+pub use compile::{FORGED_MARK, compile, reject_trial};
+pub use sets::{LEASE_SET, READ_BACK, read_back, renewed};
 pub use key::{Base, Key, Kind as KeyKind};
 pub use value::{
     Chain, Element, Family, Hook, IcmpCode, Order, Reject, Rule, Ruleset, Set, Span, Stmt, Table, Update, Verdict,

@@ -223,7 +223,39 @@ pub(super) fn gate(name: &'static str, timeout: Duration, ether_types: &[[u8; 2]
 /// The gate of a fault's lease, if it has one.
 pub(super) fn lease(fault: &Fault) -> Option<Set> {
     match fault.lifetime {
-        Lifetime::Lease(lease) => Some(gate(LEASE, lease, &[[0x08, 0x00], [0x86, 0xdd], [0x08, 0x06]])),
+        Lifetime::Lease(lease) => Some(renewed(lease)),
         Lifetime::Open | Lifetime::Held => None,
     }
+}
+
+/// The sets that say who a fault is about, as they are read back.
+pub const READ_BACK: [&str; 6] = [HOSTS[0], HOSTS[1], PORTS[0], PORTS[1], WITH[0], WITH[1]];
+/// The set whose elements last as long as the lease.
+pub const LEASE_SET: &str = LEASE;
+
+/// What an element of one of [`READ_BACK`] stands for: `first` and `last` are keys as the kernel keeps them, every
+/// field padded to four bytes, both included.
+pub fn read_back(first: &[u8], last: &[u8], label: Option<String>) -> Option<(Target, Option<u8>)> {
+    let address_len = match first.len() {
+        4 | 12 => 4,
+        16 | 24 => 16,
+        _ => return None,
+    };
+    let (from, to) = (first.get(..address_len)?, last.get(..address_len)?);
+    let same_bits = from.iter().zip(to).map(|(a, b)| (a ^ b).leading_zeros()).collect::<Vec<_>>();
+    let whole = same_bits.iter().take_while(|bits| **bits == 8).count();
+    let bits = whole * 8 + same_bits.get(whole).map_or(0, |bits| *bits as usize);
+    let address = match address_len {
+        4 => std::net::IpAddr::from(<[u8; 4]>::try_from(from).ok()?),
+        _ => std::net::IpAddr::from(<[u8; 16]>::try_from(from).ok()?),
+    };
+    let net = IpNet::new(address, u8::try_from(bits).ok()?).ok()?;
+    let port = |key: &[u8]| Some(u16::from_be_bytes([*key.get(address_len + 4)?, *key.get(address_len + 5)?]));
+    let ports = port(first).zip(port(last)).map(|(first, last)| Ports { first, last });
+    Some((Target { net, ports, label }, first.get(address_len).copied()))
+}
+
+/// The set of a lease that is renewed.
+pub fn renewed(lease: Duration) -> Set {
+    gate(LEASE, lease, &[[0x08, 0x00], [0x86, 0xdd], [0x08, 0x06]])
 }

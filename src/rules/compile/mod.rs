@@ -29,7 +29,7 @@ pub const FORGED_MARK: u32 = 0x706c_6179;
 const DOOMED_MARK: u32 = 0x6465_6164;
 
 /// The set whose presence of a protocol means that bare acknowledgments are still taken in silently.
-pub const ABSORB: &str = "absorb";
+const ABSORB: &str = "absorb";
 /// A killed process's connections wait so long in FIN-WAIT-2 (`tcp_fin_timeout`) before their segments draw RST.
 const FIN_WAIT: Duration = Duration::from_secs(60);
 /// Connections made since a reboot.
@@ -54,9 +54,23 @@ pub fn compile(fault: &Fault, vantage: &Vantage) -> Ruleset {
     Ruleset { tables: tables.into_iter().flatten().collect() }
 }
 
-/// Whether the table of that name and comment is one of ours.
-pub fn ours(name: &str, comment: &str) -> bool {
-    crate::model::Name::of_table(name).is_some() && comment.parse::<crate::model::Meta>().is_ok()
+/// A table that a kernel accepts only if it can refuse TCP in that family: for a dry transaction.
+pub fn reject_trial(family: Family) -> Ruleset {
+    let hook = match family {
+        Family::Netdev => Hook::Ingress(FIRST, vec!["lo".into()]),
+        _ => Hook::Prerouting(FIRST),
+    };
+    let reject = rule([fates::is_tcp(), Stmt::Reject(super::value::Reject::TcpReset)]);
+    let table = Table {
+        family,
+        name: "playdead:trial".into(),
+        comment: String::new(),
+        owner: false,
+        counters: Vec::new(),
+        sets: Vec::new(),
+        chains: vec![chain("trial", Some(hook), vec![reject])],
+    };
+    Ruleset { tables: vec![table] }
 }
 
 struct Compiler<'a> {

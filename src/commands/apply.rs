@@ -1,0 +1,287 @@
+//! The verbs that break something: resolve and compile for every place, check with the kernel, then write.
+
+use std::ffi::OsStr;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::json;
+
+use super::cli::{FaultArgs, PlaceArgs};
+use super::inforce::{InForce, foreign, outline, read};
+use super::peers::targets;
+use super::place::{self, Place};
+use super::{Usage, closing, facts, hold, shown};
+use crate::encode::Builder;
+use crate::kernel::nft::{Nft, Refused};
+use crate::kernel::owner;
+use crate::model::{BridgeReject, Fault, Kind, Lifetime, Name, OpenConnections, Vantage};
+use crate::rules::{Ruleset, compile};
+
+/// How often a transaction is made anew because somebody else changed the same fault in between.
+const TRIES: usize = 20;
+
+/// One place, and what is to be written there.
+struct Planned {
+    place: Place,
+    fault: Fault,
+    vantage: Vantage,
+    rules: Ruleset,
+}
+
+/// A place in which it was written.
+struct Written {
+    planned: Planned,
+    nft: Nft,
+    /// What was there before and made room.
+    replaced: Vec<InForce>,
+    took: Duration,
+    closed: closing::Closed,
+}
+
+pub(super) fn run(args: &PlaceArgs, kind: Kind, typed: &FaultArgs, then: Option<&OsStr>, json: bool) -> Result<ExitCode> {
+    check_usage(typed, kind)?;
+    let command = hold::Command::new(&typed.command, typed.user.as_deref())?;
+    let places = place::resolve(args)?;
+    if typed.dry_run {
+        return dry_run(places, kind, typed, json);
+    }
+    // From here on a signal must not end the process between a write and its undoing.
+    let signals = hold::Signals::catch()?;
+    let mut planned = Vec::new();
+    for place in places {
+        let nft = Nft::open(&place.ns)?;
+        let plan = plan(place, kind, typed, Some(&nft))?;
+        planned.push((plan, nft));
+    }
+    let written = write(planned, typed.replace)?;
+    report(&written, json);
+    if let Some(then) = then {
+        run_then(then)?;
+    }
+    match (command, typed.lifetime.hold) {
+        (Some(command), _) => command.run(signals, move || drop(written)),
+        (None, true) => Ok(signals.wait(move || drop(written))),
+        (None, false) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn check_usage(typed: &FaultArgs, kind: Kind) -> Result<()> {
+    if let Some(command) = typed.command.first()
+        && command.is_empty()
+    {
+        return Err(Usage("the command after -- is empty".into()).into());
+    }
+    if kind.needs_port()
+        && let Some(peer) = typed.peers.iter().find(|peer| peer.ports.is_none() && !peer.text.starts_with("etcd://"))
+    {
+        let text = &peer.text;
+        return Err(Usage(format!("{text}: {} happens to a process: name its port, {text}:PORT", kind.verb())).into());
+    }
+    Ok(())
+}
+
+fn plan(place: Place, kind: Kind, typed: &FaultArgs, nft: Option<&Nft>) -> Result<Planned> {
+    let peers = targets(&place, &typed.peers, kind)?;
+    let lifetime = match (typed.lifetime.lease, typed.lifetime.hold || !typed.command.is_empty()) {
+        (Some(lease), _) => Lifetime::Lease(lease),
+        (None, true) => Lifetime::Held,
+        (None, false) => Lifetime::Open,
+    };
+    let mut fault = Fault {
+        // Until the digest is known.
+        name: Name::made_up(kind, &typed.peers[0].text, 0),
+        kind,
+        peers,
+        with: typed.with.clone(),
+        direction: typed.direction,
+        proto: typed.proto,
+        lifetime,
+        since: now(),
+    };
+    fault.name = typed.name.clone().unwrap_or_else(|| Name::made_up(kind, &typed.peers[0].text, fault.digest()));
+    let vantage = facts::vantage(&place.ns, nft)?;
+    let rules = compile(&fault, &vantage);
+    Ok(Planned { place, fault, vantage, rules })
+}
+
+fn now() -> String {
+    let now = jiff::Timestamp::now();
+    jiff::Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
+}
+
+fn dry_run(places: Vec<Place>, kind: Kind, typed: &FaultArgs, json: bool) -> Result<ExitCode> {
+    let mut documents = Vec::new();
+    for place in places {
+        // With privilege the kernel is asked what it can do; without, the usual is taken for granted.
+        let nft = Nft::open(&place.ns)?;
+        let may_read = outline(&nft).is_ok();
+        let planned = plan(place, kind, typed, may_read.then_some(&nft))?;
+        if json {
+            let mut document = shown::document(&planned.place.label, &planned.fault);
+            document["rules"] = planned.rules.to_string().into();
+            documents.push(document);
+        } else {
+            println!("# {} in {}", planned.fault.name, planned.place.label);
+            print!("{}", planned.rules);
+        }
+    }
+    if json {
+        println!("{}", json!({ "format": shown::FORMAT, "dry_run": documents }));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes all, or nothing: every transaction is checked by its kernel before the first is sent, and those that were
+/// made are undone if one fails after all.
+fn write(planned: Vec<(Planned, Nft)>, replace: bool) -> Result<Vec<Written>> {
+    if planned.len() > 1 {
+        for (plan, nft) in &planned {
+            let (batch, _) = transaction(plan, nft, replace)?;
+            if let Some(refused) = nft.check(&batch.finalize_dry())?.filter(|refused| !refused.is_race()) {
+                return Err(refused_in(plan, refused));
+            }
+        }
+    }
+    let mut written = Vec::new();
+    for (plan, nft) in planned {
+        match write_one(plan, nft, replace) {
+            Ok(one) => written.push(one),
+            Err(error) => {
+                let undone: Vec<_> = written.iter().filter_map(|one| undo(one).err()).collect();
+                let not_undone = undone.iter().map(|error| format!("; not undone: {error:#}")).collect::<String>();
+                return Err(anyhow!("{error:#}; nothing is left of it in the other places{not_undone}").context(error));
+            }
+        }
+    }
+    for one in &mut written {
+        one.closed = closing::close(&one.planned.place.ns, &one.planned.fault)?;
+    }
+    Ok(written)
+}
+
+fn refused_in(plan: &Planned, refused: Refused) -> anyhow::Error {
+    let place = format!("place {}", plan.place.label);
+    if refused.is_missing() {
+        return anyhow::Error::new(crate::kernel::Missing(refused.to_string())).context(place);
+    }
+    anyhow::Error::new(refused).context(place)
+}
+
+fn write_one(plan: Planned, nft: Nft, replace: bool) -> Result<Written> {
+    for _ in 0..TRIES {
+        let start = Instant::now();
+        let (batch, replaced) = transaction(&plan, &nft, replace)?;
+        match nft.commit(&batch.finalize()) {
+            Ok(()) => {
+                let (took, closed) = (start.elapsed(), closing::Closed::default());
+                return Ok(Written { planned: plan, nft, replaced, took, closed });
+            }
+            Err(error) if error.downcast_ref::<Refused>().is_some_and(Refused::is_race) => {}
+            Err(error) => return Err(error.context(format!("place {}", plan.place.label))),
+        }
+    }
+    bail!("place {}: other processes change {} faster than it can be written", plan.place.label, plan.fault.name)
+}
+
+/// The transaction that puts the fault in force, and the faults that it takes away for it.
+fn transaction(plan: &Planned, nft: &Nft, replace: bool) -> Result<(Builder, Vec<InForce>)> {
+    let fault = &plan.fault;
+    if foreign(nft, &fault.name)?.is_some() {
+        let table = fault.name.table();
+        bail!("a table {table} that is not playdead's is in {}: use another --name", plan.place.label);
+    }
+    let mut there = if replace { read(nft)? } else { outline(nft)? };
+    there.retain(|other| other.name == fault.name || (replace && shares_a_peer(other, fault)));
+    for other in &there {
+        check_replaceable(plan, other, replace)?;
+    }
+    let mut batch = Builder::new(plan.vantage.loopback);
+    for other in &there {
+        other.families.iter().for_each(|family| batch.delete_table(*family, &other.name.table()));
+    }
+    batch.add(&plan.rules);
+    Ok((batch, there))
+}
+
+fn shares_a_peer(other: &InForce, fault: &Fault) -> bool {
+    other.peers.iter().any(|theirs| fault.peers.iter().any(|ours| ours.meets(theirs)))
+}
+
+/// The same fault again is not an error, and does not double: it starts anew.
+fn check_replaceable(plan: &Planned, other: &InForce, replace: bool) -> Result<()> {
+    let (name, place) = (&other.name, &plan.place.label);
+    if let Some(portid) = other.owner {
+        let holder = owner::holder(&plan.place.ns, portid)?.map_or("another process".into(), |pid| format!("process {pid}"));
+        bail!("{name} in {place} is held by {holder}: heal it first (playdead heal {name})");
+    }
+    if !replace && other.meta.digest != plan.fault.digest() {
+        bail!("a different fault is called {name} in {place}: use --replace, another --name, or heal it first");
+    }
+    Ok(())
+}
+
+/// Takes back what was written to one place, and puts back what was there.
+fn undo(written: &Written) -> Result<()> {
+    let plan = &written.planned;
+    let mut batch = Builder::new(plan.vantage.loopback);
+    plan.rules.tables.iter().for_each(|table| batch.delete_table(table.family, &table.name));
+    written.replaced.iter().for_each(|before| batch.add(&compile(&before.fault(), &plan.vantage)));
+    written.nft.commit(&batch.finalize()).with_context(|| format!("place {}", plan.place.label))
+}
+
+fn report(written: &[Written], json: bool) {
+    let documents: Vec<_> = written.iter().map(document).collect();
+    if json {
+        println!("{}", json!({ "format": shown::FORMAT, "faults": documents }));
+    }
+    for one in written {
+        let (plan, fault) = (&one.planned, &one.planned.fault);
+        if !json {
+            let (peers, lifetime) = (shown::peers(&fault.peers), shown::lifetime(fault.lifetime));
+            let (verb, place) = (fault.kind.verb(), &plan.place.label);
+            let took = one.took.as_secs_f64() * 1e3;
+            println!("{verb} {peers}: in {place}, {lifetime}, as {}{} [{took:.1} ms]", fault.name, one.closed);
+        }
+        one.closed.warnings().iter().chain(&limits(plan)).for_each(|note| eprintln!("playdead: note: {note}"));
+    }
+}
+
+fn document(one: &Written) -> serde_json::Value {
+    let mut document = shown::document(&one.planned.place.label, &one.planned.fault);
+    let lease = match one.planned.fault.lifetime {
+        Lifetime::Lease(lease) => u64::try_from(lease.as_millis()).ok(),
+        Lifetime::Open | Lifetime::Held => None,
+    };
+    document["lease_ms"] = lease.into();
+    document["held"] = (one.planned.fault.lifetime == Lifetime::Held).into();
+    document["took_ms"] = (one.took.as_secs_f64() * 1e3).into();
+    document["connections_ended"] = one.closed.ended.into();
+    document
+}
+
+/// What this vantage cannot do exactly.
+fn limits(plan: &Planned) -> Vec<String> {
+    let mut notes = Vec::new();
+    let refuses = plan.fault.kind.refuses() && plan.fault.direction.to();
+    if refuses && !plan.vantage.ports.is_empty() && plan.vantage.bridge_reject == BridgeReject::Missing {
+        notes.push(format!(
+            "this kernel cannot refuse frames that a bridge of {} passes on (CONFIG_NFT_BRIDGE_REJECT): they go through",
+            plan.place.label
+        ));
+    }
+    if matches!(plan.fault.kind, Kind::DeadProcess(open) if open != OpenConnections::Keep)
+        && !plan.vantage.ports.is_empty()
+    {
+        notes.push("open connections that only pass through here are not listed: each ends with its next packet".into());
+    }
+    notes
+}
+
+fn run_then(then: &OsStr) -> Result<()> {
+    let status = Command::new("sh").arg("-c").arg(then).status().context("cannot run sh for --then")?;
+    if !status.success() {
+        bail!("the filter is armed, but the command of --then failed ({status}): heal, or stop the process yourself");
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! `playdead explain`: what a kind does, the rules it would write, and what each probe then sees.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use super::cli::ExplainArgs;
+use crate::model::observation::Probe;
+use crate::model::signature::{Expect, allowed};
+use crate::model::{
+    BridgeReject, Code, Device, Direction, Fault, Kind, Lifetime, Loss, LossScope, OpenConnections, PeerSpec, Proto,
+    Target, Vantage,
+};
+use crate::rules::compile;
+
+pub(super) fn run(args: &ExplainArgs) -> Result<ExitCode> {
+    let (kind, text) = kind(&args.kind);
+    println!("{}\n\n{text}\n", args.kind);
+    println!("What each probe then sees (where several outcomes stand, place and time decide):");
+    match args.kind.parse::<Expect>() {
+        Ok(expect) => print_signature(expect),
+        Err(_) => println!("  a share of lost packets has no single signature: compare rates"),
+    }
+    let fault = example(kind);
+    println!("\nThe rules, for {} in a namespace with one device, eth0:\n", shown_peers(&fault));
+    print!("{}", compile(&fault, &vantage()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn shown_peers(fault: &Fault) -> String {
+    fault.peers.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+}
+
+fn print_signature(expect: Expect) {
+    let probes = [Probe::Connect, Probe::Idle, Probe::Writing, Probe::Udp, Probe::UdpRecverr, Probe::Ping];
+    for probe in probes {
+        let [v4, v6] = [false, true].map(|v6| {
+            allowed(expect, probe, v6).iter().map(ToString::to_string).collect::<Vec<_>>().join(", or ")
+        });
+        println!("  {:<12} {v4}", probe.to_string());
+        if v4 != v6 {
+            println!("  {:<12} {v6} (IPv6)", "");
+        }
+    }
+}
+
+fn kind(verb: &str) -> (Kind, &'static str) {
+    match verb {
+        "dead-host" => (
+            Kind::DeadHost,
+            "The machine lost its power. Nothing is answered and nothing arrives: packets to the peer and from it\n\
+             vanish, on the same segment ARP and neighbour discovery too. Senders see no error; connects and open\n\
+             connections run into the timers of their own kernel.",
+        ),
+        "dead-process" => (
+            Kind::DeadProcess(OpenConnections::Fin),
+            "The process was killed and its machine lives. A new TCP connection is refused by RST, UDP by ICMP port\n\
+             unreachable; open connections end at once by FIN, as kill -9 ends them (--open-connections reset: by RST;\n\
+             keep: not before they send). Ping and other ports work.",
+        ),
+        "hush" => (
+            Kind::Hush,
+            "For a process that is stopped for real: filters what would give that away, RST and FIN from its ports and\n\
+             ICMP errors about them, whoever sends these. Arm it first (--then COMMAND stops the process afterwards).\n\
+             On those ports the machine seems gone; ping, SSH and other ports work.",
+        ),
+        "hung-process" => (
+            Kind::HungProcess,
+            "The process is stuck, as by SIGSTOP. Its kernel accepts connections and acknowledges data; no answer ever\n\
+             comes, over UDP neither.",
+        ),
+        "unreachable" => (
+            Kind::Unreachable(Code::Host),
+            "A router says no: every packet to the peer draws an ICMP or ICMPv6 error of the given --code. Packets from\n\
+             the peer vanish.",
+        ),
+        "lossy" => (
+            Kind::Lossy(Loss { per_myriad: 2000, scope: LossScope::Packet }),
+            "A bad link: that share of packets is lost, in each direction, whole packets only. With --per-connection a\n\
+             connection loses all of its packets or none, for as long as it lives; --seed repeats the choice.",
+        ),
+        _ => (
+            Kind::Rebooted,
+            "The machine came back without its connections: those that were open draw an RST with the next segment\n\
+             they send (an idle one notices nothing, as in reality); new ones work.",
+        ),
+    }
+}
+
+fn example(kind: Kind) -> Fault {
+    let texts = if kind.needs_port() { ["192.0.2.1:2379", "[2001:db8::1]:2379"] } else { ["192.0.2.1", "2001:db8::1"] };
+    let peers = texts.iter().filter_map(|text| text.parse::<PeerSpec>().ok()).filter_map(|spec| match spec.host {
+        crate::model::Host::Net(net) => Some(Target { net, ports: spec.ports, label: None }),
+        _ => None,
+    });
+    let mut fault = Fault {
+        name: crate::model::Name::made_up(kind, "example", 0),
+        kind,
+        peers: peers.collect(),
+        with: Vec::new(),
+        direction: Direction::Both,
+        proto: Proto::All,
+        lifetime: Lifetime::Open,
+        since: "2026-01-01T00:00:00Z".into(),
+    };
+    fault.name = crate::model::Name::made_up(kind, "example", fault.digest());
+    fault
+}
+
+fn vantage() -> Vantage {
+    Vantage {
+        devices: vec![Device { index: 2, name: "eth0".into() }],
+        loopback: 1,
+        ports: Vec::new(),
+        translates: false,
+        bridge_reject: BridgeReject::Bridge,
+    }
+}

@@ -1,0 +1,122 @@
+//! `playdead heal`: takes faults away, and says so only when the kernel shows them gone.
+
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+
+use super::cli::{HealArgs, PlaceArgs};
+use super::inforce::{InForce, outline};
+use super::place::{self, Place};
+use super::shown;
+use crate::encode::Builder;
+use crate::kernel::nft::{Nft, Refused};
+use crate::kernel::owner;
+use crate::model::Name;
+
+/// How often the kernel is asked whether a held fault is gone.
+const PAUSE: Duration = Duration::from_millis(5);
+
+pub(super) fn run(args: &PlaceArgs, heal: &HealArgs, json: bool) -> Result<ExitCode> {
+    let named = place::is_named(args);
+    let places = if named { place::resolve(args)? } else { place::everywhere()? };
+    let start = Instant::now();
+    let (mut healed, mut failed) = (Vec::new(), Vec::new());
+    for place in &places {
+        match heal_place(place, &heal.names, start + heal.wait) {
+            Ok(names) => healed.extend(names.into_iter().map(|name| (place.label.clone(), name))),
+            // A namespace of somebody else that nobody named: whatever is in it is not ours to heal.
+            Err(_) if !named && place.label != "here" && heal_is_closed(place) => {}
+            Err(error) => failed.push(error.context(format!("place {}", place.label))),
+        }
+    }
+    report(&healed, json);
+    // Teardown goes on after an error; all of them are told.
+    match failed.len() {
+        0 => Ok(ExitCode::SUCCESS),
+        1 => Err(failed.remove(0)),
+        _ => bail!("{}", failed.iter().map(|error| format!("{error:#}")).collect::<Vec<_>>().join("; ")),
+    }
+}
+
+fn heal_is_closed(place: &Place) -> bool {
+    Nft::open(&place.ns).and_then(|nft| outline(&nft)).is_err()
+}
+
+fn report(healed: &[(String, Name)], json: bool) {
+    if json {
+        let faults: Vec<_> =
+            healed.iter().map(|(place, name)| json!({ "place": place, "name": name.to_string() })).collect();
+        println!("{}", json!({ "format": shown::FORMAT, "healed": faults }));
+        return;
+    }
+    for (place, name) in healed {
+        println!("healed {name} in {place}");
+    }
+    if healed.is_empty() {
+        println!("nothing to heal");
+    }
+}
+
+/// Heals until the kernel shows none left, and gives the names of those that were there.
+fn heal_place(place: &Place, names: &[Name], deadline: Instant) -> Result<Vec<Name>> {
+    let nft = Nft::open(&place.ns)?;
+    let mut healed = Vec::new();
+    let mut asked = Vec::new();
+    loop {
+        let mut faults = outline(&nft)?;
+        faults.retain(|fault| names.is_empty() || names.contains(&fault.name));
+        if faults.is_empty() {
+            return Ok(healed);
+        }
+        for fault in &faults {
+            if !healed.contains(&fault.name) {
+                healed.push(fault.name.clone());
+            }
+            match fault.owner {
+                None => delete(&nft, fault)?,
+                Some(owner) if asked.contains(&owner) => {}
+                Some(owner) => {
+                    ask(place, owner)?;
+                    asked.push(owner);
+                }
+            }
+        }
+        if Instant::now() > deadline {
+            bail!("{} is still in force: the process that holds it does not let go; end it by hand", faults[0].name);
+        }
+        if !asked.is_empty() {
+            sleep(PAUSE);
+        }
+    }
+}
+
+/// Deletes the tables of a fault. That somebody else was faster is success: the next look will tell.
+pub(super) fn delete(nft: &Nft, fault: &InForce) -> Result<()> {
+    let mut batch = Builder::new(0);
+    fault.families.iter().for_each(|family| batch.delete_table(*family, &fault.name.table()));
+    match nft.commit(&batch.finalize()) {
+        Err(error) if error.downcast_ref::<Refused>().is_some_and(Refused::is_race) => Ok(()),
+        other => other.with_context(|| format!("cannot heal {}", fault.name)),
+    }
+}
+
+/// Only the owner of a table can delete it, so the process is asked to let go.
+fn ask(place: &Place, owner: u32) -> Result<()> {
+    let Some(pid) = owner::holder(&place.ns, owner)? else {
+        // It is just ending, or it lives in a process namespace that is not visible from here.
+        return Ok(());
+    };
+    let pid = i32::try_from(pid).map_err(|_| anyhow!("{pid} is not a process id"))?;
+    if Pid::from_raw(pid) == Pid::this() {
+        return Ok(());
+    }
+    match kill(Pid::from_raw(pid), Signal::SIGTERM) {
+        Ok(()) | Err(nix::errno::Errno::ESRCH) => Ok(()),
+        Err(errno) => Err(errno).with_context(|| format!("cannot ask process {pid}, which holds it, to let go")),
+    }
+}

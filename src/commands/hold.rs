@@ -1,0 +1,137 @@
+//! Faults that last as long as this process or a command: signals, the command's end, its exit code.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{self, Child, ExitCode, ExitStatus};
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, User};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Origin};
+
+use super::Usage;
+
+/// Signals that end a hold.
+const ENDING: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT];
+
+/// Signals, caught from the moment on at which there is something to undo.
+pub(super) struct Signals(SignalsInfo<WithOrigin>);
+
+impl Signals {
+    /// From now on they are collected instead of ending the process.
+    pub(super) fn catch() -> Result<Self> {
+        let caught = ENDING.into_iter().chain([SIGCHLD, SIGUSR1, SIGUSR2]);
+        Ok(Self(SignalsInfo::new(caught).context("cannot catch signals")?))
+    }
+
+    /// Waits for the first that ends a hold, lets go, and gives the exit code of success: ending is what was asked for.
+    pub(super) fn wait(mut self, let_go: impl FnOnce()) -> ExitCode {
+        let _ = self.0.forever().find(|origin| ENDING.contains(&origin.signal));
+        let_go();
+        ExitCode::SUCCESS
+    }
+}
+
+/// The command that a fault lasts for.
+pub(super) struct Command {
+    program: OsString,
+    arguments: Vec<OsString>,
+    user: Option<User>,
+}
+
+impl Command {
+    /// The words after `--`, if any. Fails if the user is not known.
+    pub(super) fn new(words: &[OsString], user: Option<&str>) -> Result<Option<Self>> {
+        let Some((program, arguments)) = words.split_first() else { return Ok(None) };
+        let user = user.map(find_user).transpose()?;
+        Ok(Some(Self { program: program.clone(), arguments: arguments.to_vec(), user }))
+    }
+
+    /// Runs it, passes signals on to it, lets go when it ends or when a signal tells this process to end, and gives its
+    /// exit code as a shell would.
+    pub(super) fn run(self, mut signals: Signals, let_go: impl FnOnce()) -> Result<ExitCode> {
+        let mut let_go = Some(let_go);
+        let mut child = match self.spawn() {
+            Ok(child) => child,
+            Err(error) => return Ok(not_started(&self.program, &error)),
+        };
+        loop {
+            for origin in signals.0.wait().collect::<Vec<_>>() {
+                if ENDING.contains(&origin.signal) {
+                    // Whatever the command does with it: who ends playdead wants the fault gone now.
+                    let_go.take().into_iter().for_each(|let_go| let_go());
+                }
+                pass_on(&child, &origin);
+            }
+            if let Some(status) = child.try_wait()? {
+                let_go.take().into_iter().for_each(|let_go| let_go());
+                return Ok(code_of(status));
+            }
+        }
+    }
+
+    fn spawn(&self) -> io::Result<Child> {
+        let mut command = process::Command::new(&self.program);
+        command.args(&self.arguments);
+        if let Some(user) = &self.user {
+            command.uid(user.uid.as_raw()).gid(user.gid.as_raw()).groups_of(user);
+            command.env("HOME", &user.dir).env("USER", &user.name).env("LOGNAME", &user.name);
+        }
+        command.spawn()
+    }
+}
+
+trait GroupsOf {
+    fn groups_of(&mut self, user: &User) -> &mut Self;
+}
+
+impl GroupsOf for process::Command {
+    /// The user's supplementary groups instead of root's.
+    #[expect(unsafe_code, reason = "std has no stable way to set supplementary groups")]
+    fn groups_of(&mut self, user: &User) -> &mut Self {
+        let (uid, gid) = (user.uid, user.gid);
+        let name = std::ffi::CString::new(user.name.as_str()).unwrap_or_default();
+        let groups = nix::unistd::getgrouplist(&name, gid).unwrap_or_else(|_| vec![gid]);
+        // SAFETY: the closure runs between fork and exec and makes three system calls, all async-signal-safe.
+        unsafe {
+            self.pre_exec(move || {
+                nix::unistd::setgroups(&groups)?;
+                nix::unistd::setgid(gid)?;
+                nix::unistd::setuid(uid)?;
+                Ok(())
+            })
+        }
+    }
+}
+
+fn find_user(name: &str) -> Result<User> {
+    let by_id = name.parse().ok().and_then(|uid| User::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten());
+    let found = by_id.or(User::from_name(name).context("cannot read the list of users")?);
+    found.ok_or_else(|| Usage(format!("--user {name}: there is no such user")).into())
+}
+
+/// What a terminal sends goes to the whole foreground group, so the command has had it already.
+fn pass_on(child: &Child, origin: &Origin) {
+    if origin.signal == SIGCHLD || matches!(origin.cause, Cause::Kernel) {
+        return;
+    }
+    if let (Ok(signal), Ok(pid)) = (Signal::try_from(origin.signal), i32::try_from(child.id())) {
+        // It may just have ended, and has not been waited for, so its id is still its own.
+        let _ = kill(Pid::from_raw(pid), signal);
+    }
+}
+
+fn not_started(program: &OsString, error: &io::Error) -> ExitCode {
+    eprintln!("playdead: cannot run {}: {error}", program.display());
+    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
+}
+
+/// As a shell gives it: its own, or 128 and the number of the signal.
+pub(super) fn code_of(status: ExitStatus) -> ExitCode {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1))
+}

@@ -1,0 +1,220 @@
+//! What is in force in a namespace, read from the kernel: there is no other record.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use ipnet::IpNet;
+
+use super::place::Place;
+use crate::encode::{
+    ElementInfo, TableInfo, family, parse_counter, parse_elements, parse_table, request_counters, request_elements,
+    request_tables,
+};
+use crate::kernel::nft::Nft;
+use crate::model::{Fault, Lifetime, Meta, Name, Target};
+use crate::rules::{Family, LEASE_SET, READ_BACK, read_back};
+
+/// Packets and bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub(super) struct Hits {
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+}
+
+/// A fault as the kernel has it.
+#[derive(Debug, Clone)]
+pub(super) struct InForce {
+    pub(super) name: Name,
+    pub(super) meta: Meta,
+    pub(super) families: Vec<Family>,
+    /// The netlink port of the socket that holds it.
+    pub(super) owner: Option<u32>,
+    pub(super) peers: Vec<Target>,
+    pub(super) with: Vec<IpNet>,
+    pub(super) to: Hits,
+    pub(super) from: Hits,
+    /// What is left of a lease; zero once it has expired.
+    pub(super) left: Option<Duration>,
+}
+
+impl InForce {
+    /// Whether its rules still apply.
+    pub(super) fn is_active(&self) -> bool {
+        self.left.is_none_or(|left| !left.is_zero())
+    }
+
+    /// The fault that would write the same rules for what is left of its time.
+    pub(super) fn fault(&self) -> Fault {
+        let lifetime = match (self.owner, self.left) {
+            (Some(_), _) => Lifetime::Held,
+            (None, Some(left)) => Lifetime::Lease(left),
+            (None, None) => Lifetime::Open,
+        };
+        Fault {
+            name: self.name.clone(),
+            kind: self.meta.kind,
+            peers: self.peers.clone(),
+            with: self.with.clone(),
+            direction: self.meta.direction,
+            proto: self.meta.proto,
+            lifetime,
+            since: self.meta.since.clone(),
+        }
+    }
+}
+
+/// A table that has a name as ours have, but is somebody else's.
+pub(super) fn foreign(nft: &Nft, name: &Name) -> Result<Option<TableInfo>> {
+    let mut tables = tables(nft)?;
+    tables.retain(|table| table.name == name.table() && meta_of(table).is_none());
+    Ok(tables.pop())
+}
+
+fn tables(nft: &Nft) -> Result<Vec<TableInfo>> {
+    Ok(nft.dump(&request_tables())?.iter().filter_map(|message| parse_table(message)).collect())
+}
+
+fn meta_of(table: &TableInfo) -> Option<(Name, Meta)> {
+    let meta = table.comment.as_ref()?.parse().ok()?;
+    Some((Name::of_table(&table.name)?, meta))
+}
+
+/// All faults of the namespace behind `nft`, by name: only what their tables say, which is cheap.
+pub(super) fn outline(nft: &Nft) -> Result<Vec<InForce>> {
+    let mut faults: BTreeMap<Name, InForce> = BTreeMap::new();
+    for table in tables(nft)? {
+        let (Some((name, meta)), Some(family)) = (meta_of(&table), family(table.family)) else { continue };
+        let fault = faults.entry(name.clone()).or_insert_with(|| InForce {
+            name,
+            meta,
+            families: Vec::new(),
+            owner: table.owner,
+            peers: Vec::new(),
+            with: Vec::new(),
+            to: Hits::default(),
+            from: Hits::default(),
+            left: None,
+        });
+        fault.families.push(family);
+    }
+    Ok(faults.into_values().collect())
+}
+
+/// All faults of the namespace behind `nft`, with peers, hits and what is left of their leases.
+pub(super) fn read(nft: &Nft) -> Result<Vec<InForce>> {
+    let mut faults = outline(nft)?;
+    for fault in &mut faults {
+        read_sets(nft, fault)?;
+    }
+    for family in [Family::Inet, Family::Netdev, Family::Bridge, Family::Arp] {
+        count(nft, family, &mut faults)?;
+    }
+    Ok(faults)
+}
+
+fn count(nft: &Nft, family: Family, faults: &mut [InForce]) -> Result<()> {
+    for counter in nft.dump(&request_counters(family))?.iter().filter_map(|message| parse_counter(message)) {
+        let Some(fault) = faults.iter_mut().find(|fault| fault.name.table() == counter.table) else { continue };
+        let hits = match counter.name.as_str() {
+            "to" => &mut fault.to,
+            "from" => &mut fault.from,
+            _ => continue,
+        };
+        hits.packets += counter.packets;
+        hits.bytes += counter.bytes;
+    }
+    Ok(())
+}
+
+fn read_sets(nft: &Nft, fault: &mut InForce) -> Result<()> {
+    let table = fault.name.table();
+    for set in READ_BACK {
+        let mut seen: Vec<(Target, Option<u8>)> = Vec::new();
+        for family in &fault.families {
+            if seen.is_empty() {
+                seen = ranges(&elements(nft, *family, &table, set)?);
+            }
+        }
+        let targets = seen.into_iter().map(|(target, _)| target);
+        if set.starts_with("with") {
+            fault.with.extend(targets.map(|target| target.net));
+        } else {
+            fault.peers.extend(targets);
+        }
+    }
+    // A peer with a port has an element a protocol.
+    fault.peers.sort();
+    fault.peers.dedup();
+    fault.left = match fault.meta.lease {
+        Some(_) => Some(lease_left(nft, fault)?),
+        None => None,
+    };
+    Ok(())
+}
+
+fn lease_left(nft: &Nft, fault: &InForce) -> Result<Duration> {
+    let mut left = 0;
+    for family in &fault.families {
+        let gate = elements(nft, *family, &fault.name.table(), LEASE_SET)?;
+        left = gate.iter().filter_map(|element| element.expires_ms).fold(left, u64::max);
+    }
+    Ok(Duration::from_millis(left))
+}
+
+fn elements(nft: &Nft, family: Family, table: &str, set: &str) -> Result<Vec<ElementInfo>> {
+    let messages = nft.dump(&request_elements(family, table, set))?;
+    Ok(messages.iter().flat_map(|message| parse_elements(message)).collect())
+}
+
+/// Single values, ranges of concatenations, and plain intervals, which the kernel shows as their first value and the
+/// first value behind them, in whatever order.
+fn ranges(elements: &[ElementInfo]) -> Vec<(Target, Option<u8>)> {
+    let intervals = elements.iter().any(|element| element.ends_interval);
+    let last_of = |element: &ElementInfo| {
+        if !element.key_end.is_empty() {
+            return element.key_end.clone();
+        }
+        let ends = elements.iter().filter(|end| end.ends_interval && end.key > element.key).map(|end| &end.key);
+        match ends.min() {
+            Some(end) if intervals => predecessor(end),
+            _ if intervals => vec![0xff; element.key.len()],
+            _ => element.key.clone(),
+        }
+    };
+    let starts = elements.iter().filter(|element| !element.ends_interval);
+    starts.filter_map(|start| read_back(&start.key, &last_of(start), start.comment.clone())).collect()
+}
+
+fn predecessor(bytes: &[u8]) -> Vec<u8> {
+    let mut previous = bytes.to_vec();
+    for byte in previous.iter_mut().rev() {
+        let (difference, borrow) = byte.overflowing_sub(1);
+        *byte = difference;
+        if !borrow {
+            break;
+        }
+    }
+    previous
+}
+
+/// A place with an open socket, and what is in force there.
+pub(super) struct Surveyed {
+    pub(super) place: Place,
+    pub(super) nft: Nft,
+    pub(super) faults: Vec<InForce>,
+}
+
+/// Reads every place. With `lenient`, those that are closed to us are left out.
+pub(super) fn survey(places: Vec<Place>, lenient: bool) -> Result<Vec<Surveyed>> {
+    let mut surveyed = Vec::new();
+    for place in places {
+        let faults = Nft::open(&place.ns).and_then(|nft| read(&nft).map(|faults| (nft, faults)));
+        match faults {
+            Ok((nft, faults)) => surveyed.push(Surveyed { place, nft, faults }),
+            Err(_) if lenient && place.label != "here" => {}
+            Err(error) => return Err(error.context(format!("place {}", place.label))),
+        }
+    }
+    Ok(surveyed)
+}

@@ -1,0 +1,43 @@
+//! `playdead renew`: extends a lease.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use serde_json::json;
+
+use super::cli::{PlaceArgs, RenewArgs};
+use super::inforce::survey;
+use super::{place, shown};
+use crate::encode::Builder;
+use crate::rules::renewed;
+
+pub(super) fn run(args: &PlaceArgs, renew: &RenewArgs, json: bool) -> Result<ExitCode> {
+    let named = place::is_named(args);
+    let places = if named { place::resolve(args)? } else { place::everywhere()? };
+    let mut places_renewed = Vec::new();
+    for surveyed in survey(places, !named)? {
+        for fault in surveyed.faults.iter().filter(|fault| fault.name == renew.name) {
+            if fault.meta.lease.is_none() {
+                bail!("{} in {} has no lease to extend: it lasts until it is healed", fault.name, surveyed.place.label);
+            }
+            let mut batch = Builder::new(0);
+            let set = renewed(renew.lease);
+            fault.families.iter().for_each(|family| batch.renew(*family, &fault.name.table(), &set));
+            surveyed.nft.commit(&batch.finalize())?;
+            places_renewed.push(surveyed.place.label.clone());
+        }
+    }
+    if places_renewed.is_empty() {
+        bail!("no fault is called {}: see playdead status", renew.name);
+    }
+    if json {
+        let left = u64::try_from(renew.lease.as_millis()).unwrap_or(u64::MAX);
+        let name = renew.name.to_string();
+        println!("{}", json!({ "format": shown::FORMAT, "name": name, "left_ms": left, "places": places_renewed }));
+    } else {
+        for place in places_renewed {
+            println!("renewed {} in {place}: for {} from now", renew.name, shown::time(renew.lease));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

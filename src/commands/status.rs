@@ -1,0 +1,109 @@
+//! `playdead status`: what is in force, read from the kernel.
+
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::Result;
+use comfy_table::{Table, presets};
+use serde_json::{Value, json};
+
+use super::cli::{PlaceArgs, StatusArgs};
+use super::inforce::{Hits, InForce, Surveyed, survey};
+use super::{place, shown};
+use crate::kernel::owner;
+
+pub(super) fn run(args: &PlaceArgs, status: &StatusArgs, json: bool) -> Result<ExitCode> {
+    loop {
+        let found = look(args)?;
+        if json {
+            println!("{}", document(&found));
+        } else {
+            if status.watch && super::on_terminal() {
+                // Clear the screen, and to the top of it.
+                print!("\x1b[2J\x1b[H");
+            }
+            print_table(&found);
+        }
+        if !status.watch {
+            return Ok(ExitCode::SUCCESS);
+        }
+        sleep(Duration::from_secs(1));
+    }
+}
+
+fn look(args: &PlaceArgs) -> Result<Vec<Surveyed>> {
+    if place::is_named(args) { survey(place::resolve(args)?, false) } else { survey(place::everywhere()?, true) }
+}
+
+fn document(found: &[Surveyed]) -> Value {
+    let faults: Vec<_> = found
+        .iter()
+        .flat_map(|surveyed| surveyed.faults.iter().map(move |fault| (surveyed, fault)))
+        .map(|(surveyed, fault)| shown::in_force(&surveyed.place.label, fault, holder(surveyed, fault)))
+        .collect();
+    json!({ "format": shown::FORMAT, "faults": faults })
+}
+
+fn holder(surveyed: &Surveyed, fault: &InForce) -> Option<u32> {
+    owner::holder(&surveyed.place.ns, fault.owner?).ok().flatten()
+}
+
+fn print_table(found: &[Surveyed]) {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["PLACE", "NAME", "KIND", "PEERS", "SINCE", "ENDS", "HIT TO PEER", "HIT FROM PEER"]);
+    let mut empty = true;
+    for surveyed in found {
+        for fault in &surveyed.faults {
+            table.add_row(row(surveyed, fault));
+            empty = false;
+        }
+    }
+    if empty {
+        println!("nothing is in force");
+    } else {
+        println!("{}", table.trim_fmt());
+    }
+}
+
+fn row(surveyed: &Surveyed, fault: &InForce) -> [String; 8] {
+    let mut kind = fault.meta.kind.to_string().replace(':', " ");
+    if fault.meta.direction != crate::model::Direction::Both {
+        kind += &format!(", only {} the peer", fault.meta.direction.name());
+    }
+    if fault.meta.proto != crate::model::Proto::All {
+        kind += &format!(", only {}", fault.meta.proto.name());
+    }
+    let mut peers = shown::peers(&fault.peers);
+    if !fault.with.is_empty() {
+        let with: Vec<_> = fault.with.iter().map(ToString::to_string).collect();
+        peers += &format!(" with {}", with.join(", "));
+    }
+    [
+        surveyed.place.label.clone(),
+        fault.name.to_string(),
+        kind,
+        peers,
+        fault.meta.since.clone(),
+        ends(surveyed, fault),
+        hits(fault.to),
+        hits(fault.from),
+    ]
+}
+
+fn ends(surveyed: &Surveyed, fault: &InForce) -> String {
+    match (fault.owner, fault.left) {
+        (Some(_), _) => match holder(surveyed, fault) {
+            Some(pid) => format!("with process {pid}"),
+            None => "with a process that is not visible here".into(),
+        },
+        (None, Some(left)) if left.is_zero() => "expired".into(),
+        (None, Some(left)) => format!("in {}", shown::time(left)),
+        (None, None) => "when healed".into(),
+    }
+}
+
+fn hits(hits: Hits) -> String {
+    format!("{} packets, {} bytes", hits.packets, hits.bytes)
+}

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use super::cli::{FaultArgs, PlaceArgs};
@@ -148,9 +148,10 @@ fn write(planned: Vec<(Planned, Nft)>, replace: bool) -> Result<Vec<Written>> {
         match write_one(plan, nft, replace) {
             Ok(one) => written.push(one),
             Err(error) => {
-                let undone: Vec<_> = written.iter().filter_map(|one| undo(one).err()).collect();
-                let not_undone = undone.iter().map(|error| format!("; not undone: {error:#}")).collect::<String>();
-                return Err(anyhow!("{error:#}; nothing is left of it in the other places{not_undone}").context(error));
+                let failed: Vec<_> = written.iter().filter_map(|one| undo(one).err()).collect();
+                let failed = failed.iter().map(|error| format!("; could not be undone: {error:#}")).collect::<String>();
+                let undone = if written.is_empty() { "" } else { " (undone in the other places)" };
+                return Err(error.context(format!("nothing was changed{undone}{failed}")));
             }
         }
     }

@@ -17,7 +17,8 @@ pub(super) fn vantage(ns: &NetNs, nft: Option<&Nft>) -> Result<Vantage> {
     let ports: Vec<_> = interfaces.iter().filter(|i| i.master_is_bridge).map(|i| i.name.clone()).collect();
     let bridge_reject = match nft {
         Some(nft) if !ports.is_empty() => bridge_reject(nft, lo.index)?,
-        _ => BridgeReject::Bridge,
+        None if !ports.is_empty() => BridgeReject::Bridge,
+        _ => BridgeReject::Missing,
     };
     Ok(Vantage {
         devices: interfaces.iter().filter(|interface| sends_frames(interface)).map(device).collect(),

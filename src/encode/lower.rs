@@ -143,7 +143,7 @@ impl Lowering {
             }
         }
         match key {
-            Key::Protocol => drop(self.known.insert(Known::Network)),
+            Key::Protocol | Key::Nfproto => drop(self.known.insert(Known::Network)),
             Key::L4proto => drop(self.known.insert(Known::Transport)),
             _ => {}
         }
@@ -296,6 +296,7 @@ fn meta_or_ct(key: &Key, reg: u32) -> Instr {
     let original = Some(0);
     match key {
         Key::Protocol => Instr::Meta { key: nft::META_PROTOCOL, reg },
+        Key::Nfproto => Instr::Meta { key: nft::META_NFPROTO, reg },
         Key::L4proto => Instr::Meta { key: nft::META_L4PROTO, reg },
         Key::IifName => Instr::Meta { key: nft::META_IIFNAME, reg },
         Key::Oif => Instr::Meta { key: nft::META_OIF, reg },

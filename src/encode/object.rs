@@ -193,7 +193,10 @@ fn build_raw(
     let len = unsafe { (*header).nlmsg_len } as usize;
     assert!(len <= MESSAGE_ROOM, "a message of {len} bytes fits into its buffer");
     // SAFETY: the buffer holds that many bytes, as just checked.
-    unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec()
+    let mut message = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
+    // libnftnl makes every type one of nf_tables, but those that frame a batch are nfnetlink's own.
+    message[4..6].copy_from_slice(&message_type.to_ne_bytes());
+    message
 }
 
 fn c_string(text: &str) -> CString {
@@ -289,8 +292,11 @@ unsafe fn read_element(element: *mut sys::nftnl_set_elem) -> super::ElementInfo 
     let number = |attr: u32| unsafe {
         sys::nftnl_set_elem_is_set(element, attr as u16).then(|| sys::nftnl_set_elem_get_u64(element, attr as u16))
     };
-    // SAFETY: the element lives, as the caller promises.
-    let flags = unsafe { sys::nftnl_set_elem_get_u32(element, sys::NFTNL_SET_ELEM_FLAGS as u16) };
+    // SAFETY: the element lives, as the caller promises; libnftnl must not be asked for what is not set.
+    let flags = unsafe {
+        let flags = sys::NFTNL_SET_ELEM_FLAGS as u16;
+        if sys::nftnl_set_elem_is_set(element, flags) { sys::nftnl_set_elem_get_u32(element, flags) } else { 0 }
+    };
     super::ElementInfo {
         key: data(sys::NFTNL_SET_ELEM_KEY),
         key_end: data(sys::NFTNL_SET_ELEM_KEY_END),

@@ -71,13 +71,13 @@ impl Refused {
                     .into();
             }
             Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT => match () {
-                () if wants("hook egress") => "egress hooks need Linux 5.16 (CONFIG_NETFILTER_EGRESS)",
-                () if wants("@ih,") => "matching behind the transport header needs Linux 5.16",
+                () if wants("reject") => "the module nft_reject of this table's family",
+                () if wants("hook egress") => "egress hooks (Linux 5.16, CONFIG_NETFILTER_EGRESS)",
+                () if wants("@ih,") => "matches behind the transport header (Linux 5.16)",
                 () if wants("fwd to") => "the module nft_fwd_netdev (CONFIG_NFT_FWD_NETDEV)",
                 () if wants("fib ") => "the module nft_fib_inet (CONFIG_NFT_FIB_INET)",
                 () if wants("numgen") => "the module nft_numgen (CONFIG_NFT_NUMGEN)",
                 () if wants("jhash") => "the module nft_hash (CONFIG_NFT_HASH)",
-                () if wants("reject") => "the module nft_reject of this table's family",
                 () if wants("counter") => "named counters (CONFIG_NFT_OBJREF, built in from Linux 5.0 on)",
                 () => "a part of nf_tables (CONFIG_NF_TABLES and its families)",
             },

@@ -34,15 +34,19 @@ pub enum Kind {
     Number(u8),
     /// The name of an interface, sixteen bytes.
     IfName,
+    /// A packet's mark, four bytes in host order.
+    Mark,
+    /// `NFPROTO_IPV4` or `NFPROTO_IPV6`, one byte.
+    Nfproto,
 }
 
 impl Kind {
     /// Bytes in the packet.
     pub fn len(self) -> usize {
         match self {
-            Self::Proto => 1,
+            Self::Proto | Self::Nfproto => 1,
             Self::Port | Self::EtherType => 2,
-            Self::Ipv4 | Self::IfIndex => 4,
+            Self::Ipv4 | Self::IfIndex | Self::Mark => 4,
             Self::Ipv6 | Self::IfName => 16,
             Self::Number(bytes) => bytes.into(),
         }
@@ -64,6 +68,8 @@ impl Kind {
             Self::Port => 13,
             Self::IfIndex => 20,
             Self::IfName => 41,
+            Self::Mark => 19,
+            Self::Nfproto => 2,
         }
     }
 }
@@ -78,6 +84,8 @@ impl fmt::Display for Kind {
             Self::EtherType => "ether_type",
             Self::IfIndex => "iface_index",
             Self::IfName => "ifname",
+            Self::Mark => "mark",
+            Self::Nfproto => "nf_proto",
             Self::Number(_) => "integer",
         })
     }
@@ -88,6 +96,8 @@ impl fmt::Display for Kind {
 pub enum Key {
     /// `meta protocol`: ip, ip6 or arp.
     Protocol,
+    /// `meta nfproto`: the same in the IP stack.
+    Nfproto,
     /// `meta l4proto`.
     L4proto,
     /// `meta mark`.
@@ -150,6 +160,8 @@ impl Key {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Protocol => Kind::EtherType,
+            Self::Nfproto => Kind::Nfproto,
+            Self::Mark => Kind::Mark,
             Self::L4proto => Kind::Proto,
             Self::IifName => Kind::IfName,
             Self::Oif => Kind::IfIndex,
@@ -157,7 +169,7 @@ impl Key {
             Self::Saddr6 | Self::Daddr6 => Kind::Ipv6,
             Self::Sport | Self::Dport | Self::CtOriginalDport => Kind::Port,
             Self::CtOriginalDaddr(kind) => *kind,
-            Self::Mark | Self::FibDaddrType | Self::Random(_) | Self::Hash(..) => Kind::Number(4),
+            Self::FibDaddrType | Self::Random(_) | Self::Hash(..) => Kind::Number(4),
             Self::IcmpType
             | Self::IcmpCode
             | Self::Icmp6Type
@@ -173,6 +185,7 @@ impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Protocol => f.write_str("meta protocol"),
+            Self::Nfproto => f.write_str("meta nfproto"),
             Self::L4proto => f.write_str("meta l4proto"),
             Self::Mark => f.write_str("meta mark"),
             Self::IifName => f.write_str("iifname"),

@@ -146,8 +146,11 @@ fn write_datum(f: &mut Formatter<'_>, kind: Kind, bytes: &[u8]) -> fmt::Result {
         (Kind::EtherType, [0x08, 0x00]) => f.write_str("ip"),
         (Kind::EtherType, [0x86, 0xdd]) => f.write_str("ip6"),
         (Kind::EtherType, [0x08, 0x06]) => f.write_str("arp"),
-        // Interface indices are the one number that the kernel keeps in the machine's byte order.
+        (Kind::Nfproto, [2]) => f.write_str("ipv4"),
+        (Kind::Nfproto, [10]) => f.write_str("ipv6"),
+        // What the kernel itself keeps is in the machine's byte order, unlike what comes from a packet.
         (Kind::IfIndex, &[a, b, c, d]) => u32::from_ne_bytes([a, b, c, d]).fmt(f),
+        (Kind::Mark, &[a, b, c, d]) => write!(f, "{:#x}", u32::from_ne_bytes([a, b, c, d])),
         (Kind::IfName, _) => write!(f, "\"{}\"", String::from_utf8_lossy(bytes).trim_end_matches('\0')),
         (Kind::Number(_), _) => write!(f, "{:#x}", number()),
         _ => number().fmt(f),

@@ -3,7 +3,7 @@
 use super::super::key::{FIN, RST, SYN};
 use super::super::value::{IcmpCode, Reject};
 use super::*;
-use crate::model::{Code, Loss, LossScope};
+use crate::model::{Code, Loss};
 
 /// The chain for packets to a peer.
 pub(super) const TO_PEER: &str = "to_peer";
@@ -139,28 +139,31 @@ fn icmp6(code: Code) -> IcmpCode {
 }
 
 /// Counts and makes vanish what meets the conditions.
-pub(super) fn gone(way: Way, vanish: Vanish, conditions: Vec<Stmt>) -> Vec<Rule> {
+fn gone(way: Way, vanish: Vanish, conditions: Vec<Stmt>) -> Vec<Rule> {
+    gone_of(way, vanish, &Ip::BOTH, conditions)
+}
+
+/// The same for conditions that only packets of these versions can meet.
+pub(super) fn gone_of(way: Way, vanish: Vanish, ips: &[Ip], conditions: Vec<Stmt>) -> Vec<Rule> {
     let count = Stmt::Count(if way == Way::To { TO } else { FROM });
-    let base = conditions.into_iter().chain([count]);
+    let base: Vec<_> = conditions.into_iter().chain([count]).collect();
+    let then = |end| vec![rule(base.iter().cloned().chain([end]))];
     match vanish {
-        Vanish::Drop => vec![rule(base.chain([Stmt::Do(Verdict::Drop)]))],
-        Vanish::StealToLo => vec![rule(base.chain([Stmt::StealToLo]))],
-        Vanish::Reroute => rerouted(&base.collect::<Vec<_>>()),
+        Vanish::Drop => then(Stmt::Do(Verdict::Drop)),
+        Vanish::StealToLo => then(Stmt::StealToLo),
+        Vanish::Reroute => ips.iter().map(|ip| rerouted(*ip, &base)).collect(),
     }
 }
 
-/// The loopback addresses that a doomed packet gets: it never arrives there, its mark sees to that.
-fn rerouted(conditions: &[Stmt]) -> Vec<Rule> {
-    let loopback = [(Key::Daddr4, vec![127, 0, 0, 1]), (Key::Daddr6, [vec![0; 15], vec![1]].concat())];
-    Ip::BOTH
-        .into_iter()
-        .zip(loopback)
-        .map(|(ip, (key, address))| {
-            let mark = Stmt::Write(Key::Mark, DOOMED_MARK.to_ne_bytes().to_vec());
-            let doom = [mark, Stmt::Write(key, address), accept()];
-            rule([is_ip(ip)].into_iter().chain(conditions.iter().cloned()).chain(doom))
-        })
-        .collect()
+/// Gives a doomed packet a loopback address. It never arrives there: its mark sees to that.
+fn rerouted(ip: Ip, conditions: &[Stmt]) -> Rule {
+    let loopback = match ip {
+        Ip::V4 => vec![127, 0, 0, 1],
+        Ip::V6 => std::net::Ipv6Addr::LOCALHOST.octets().to_vec(),
+    };
+    let mark = Stmt::Write(Key::Mark, DOOMED_MARK.to_ne_bytes().to_vec());
+    let doom = [mark, Stmt::Write(ip.daddr(), loopback), accept()];
+    rule([is_ip(ip)].into_iter().chain(conditions.iter().cloned()).chain(doom))
 }
 
 /// Rolls the dice. One that survives is accepted here: it must not be judged twice when both ends are peers.
@@ -172,16 +175,14 @@ fn lost(loss: Loss, way: Way, vanish: Vanish) -> Vec<Rule> {
         LossScope::Connection { seed } => Ip::BOTH
             .into_iter()
             .flat_map(|ip| {
-                let tcp = vec![is_tcp(), roll(tuple(way, ip, true), seed)];
-                let udp = vec![is_udp(), roll(tuple(way, ip, true), seed)];
-                let passes = |proto| vec![is_ip(ip), proto, accept()];
-                let other = vec![is_ip(ip), roll(tuple(way, ip, false), seed)];
-                let mut rules = gone(way, vanish, [vec![is_ip(ip)], tcp].concat());
-                rules.push(rule(passes(is_tcp())));
-                rules.extend(gone(way, vanish, [vec![is_ip(ip)], udp].concat()));
-                rules.push(rule(passes(is_udp())));
-                rules.extend(gone(way, vanish, other));
-                rules
+                let lose = |conditions: Vec<Stmt>| gone_of(way, vanish, &[ip], conditions);
+                let by_ports = |proto: Stmt| {
+                    let mut rules = lose(vec![is_ip(ip), proto.clone(), roll(tuple(way, ip, true), seed)]);
+                    rules.push(rule([is_ip(ip), proto, accept()]));
+                    rules
+                };
+                let other = lose(vec![is_ip(ip), roll(tuple(way, ip, false), seed)]);
+                [by_ports(is_tcp()), by_ports(is_udp()), other].concat()
             })
             .collect(),
     };

@@ -21,7 +21,7 @@ use std::time::Duration;
 use super::key::{Base, Key, Kind};
 use super::sets::{self, Ip};
 use super::value::{Chain, Family, Hook, Order, Rule, Ruleset, Set, Span, Stmt, Table, Update, Verdict};
-use crate::model::{Fault, Kind as Failure, Lifetime, OpenConnections, Proto, Vantage};
+use crate::model::{Fault, Kind as Failure, Lifetime, LossScope, OpenConnections, Proto, Vantage};
 
 /// The mark of the segments that playdead sends in the name of a dead process ("play").
 pub const FORGED_MARK: u32 = 0x706c_6179;
@@ -104,6 +104,9 @@ impl Compiler<'_> {
             return None;
         }
         sets.splice(0..0, sets::lease(self.fault));
+        if family == Family::Inet {
+            chains.iter_mut().flat_map(|chain| &mut chain.rules).flat_map(|rule| &mut rule.0).for_each(in_ip_stack);
+        }
         for chain in chains.iter_mut().filter(|chain| chain.hook.is_some()) {
             chain.rules.splice(0..0, self.gate());
         }
@@ -183,7 +186,19 @@ impl Compiler<'_> {
 
     /// Whether the peers are whole machines for which no neighbour discovery is answered either.
     fn silences_neighbours(&self) -> bool {
-        self.fault.kind.affects_neighbours() && self.fault.proto == Proto::All
+        // Neighbour discovery belongs to no connection.
+        let per_packet = !matches!(self.fault.kind, Failure::Lossy(loss) if loss.scope != LossScope::Packet);
+        self.fault.kind.affects_neighbours() && per_packet && self.fault.proto == Proto::All
+    }
+}
+
+/// In the IP stack the version of a packet is known as its netfilter family; `nft list` prints addresses only behind
+/// that.
+fn in_ip_stack(stmt: &mut Stmt) {
+    for (ip, nfproto) in [(Ip::V4, 2), (Ip::V6, 10)] {
+        if *stmt == fates::is_ip(ip) {
+            *stmt = Stmt::Is(Key::Nfproto, Order::Eq, vec![nfproto]);
+        }
     }
 }
 

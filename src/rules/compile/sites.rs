@@ -1,6 +1,6 @@
 //! Where packets are judged: one table a family, one chain a hook.
 
-use super::fates::{FROM_PEER, REFUSE, TO_PEER, accept, gone, is_mark};
+use super::fates::{FROM_PEER, REFUSE, TO_PEER, accept, gone_of, is_mark};
 use super::*;
 use crate::model::{BridgeReject, Direction};
 
@@ -41,7 +41,7 @@ impl Compiler<'_> {
             rules.extend(when(&with_extra(self.matches(Way::From), here), &goto(FROM_PEER)));
         }
         if to {
-            rules.extend(self.sought(to_goto(TO_PEER)));
+            rules.extend(self.sought(goto(TO_PEER)));
             rules.extend(when(&with_extra(self.matches(Way::To), Some(fib(Order::Eq, LOCAL))), &goto(TO_PEER)));
         }
         if refuses {
@@ -114,7 +114,7 @@ impl Compiler<'_> {
             if self.fault.kind.refuses() && self.fault.direction.to() {
                 // lo gives a stolen frame to nobody, since its address is another machine's.
                 let rules = when(&self.matches(Way::To), &Stmt::ForThisHost);
-                chains.push(chain("return", Some(Hook::Ingress(FIRST, vec!["lo".into()])), rules));
+                chains.push(chain("bounce", Some(Hook::Ingress(FIRST, vec!["lo".into()])), rules));
             }
         }
         if self.vantage.bridge_reject == BridgeReject::Ports && !self.vantage.ports.is_empty() {
@@ -178,7 +178,7 @@ impl Compiler<'_> {
             rules.extend(when(&self.matches(Way::From), &goto(FROM_PEER)));
         }
         if to {
-            rules.extend(self.sought(to_goto(TO_PEER)));
+            rules.extend(self.sought(goto(TO_PEER)));
             rules.extend(when(&self.matches(Way::To), &goto(TO_PEER)));
         }
         match self.vantage.bridge_reject {
@@ -221,7 +221,7 @@ impl Compiler<'_> {
             let scope = self.scope(ip, ip.daddr())?;
             conditions.push(Stmt::In(set.key, set.name));
             conditions.extend(scope);
-            Some(gone(Way::From, vanish, conditions))
+            Some(gone_of(Way::From, vanish, &[ip], conditions))
         };
         [(Ip::V4, v4), (Ip::V6, v6)].into_iter().filter_map(of).flatten().collect()
     }
@@ -259,10 +259,6 @@ impl Compiler<'_> {
 
 fn goto(chain: &'static str) -> Stmt {
     Stmt::Do(Verdict::Goto(chain))
-}
-
-fn to_goto(chain: &'static str) -> Stmt {
-    goto(chain)
 }
 
 fn rerouting(way: Way) -> &'static str {

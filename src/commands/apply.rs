@@ -39,7 +39,13 @@ struct Written {
     closed: closing::Closed,
 }
 
-pub(super) fn run(args: &PlaceArgs, kind: Kind, typed: &FaultArgs, then: Option<&OsStr>, json: bool) -> Result<ExitCode> {
+pub(super) fn run(
+    args: &PlaceArgs,
+    kind: Kind,
+    typed: &FaultArgs,
+    then: Option<&OsStr>,
+    json: bool,
+) -> Result<ExitCode> {
     check_usage(typed, kind)?;
     let command = hold::Command::new(&typed.command, typed.user.as_deref())?;
     let places = place::resolve(args)?;
@@ -149,9 +155,9 @@ fn write(planned: Vec<(Planned, Nft)>, replace: bool) -> Result<Vec<Written>> {
             Ok(one) => written.push(one),
             Err(error) => {
                 let failed: Vec<_> = written.iter().filter_map(|one| undo(one).err()).collect();
-                let failed = failed.iter().map(|error| format!("; could not be undone: {error:#}")).collect::<String>();
+                let failed: Vec<_> = failed.iter().map(|error| format!("; could not be undone: {error:#}")).collect();
                 let undone = if written.is_empty() { "" } else { " (undone in the other places)" };
-                return Err(error.context(format!("nothing was changed{undone}{failed}")));
+                return Err(error.context(format!("nothing was changed{undone}{}", failed.concat())));
             }
         }
     }
@@ -213,7 +219,8 @@ fn shares_a_peer(other: &InForce, fault: &Fault) -> bool {
 fn check_replaceable(plan: &Planned, other: &InForce, replace: bool) -> Result<()> {
     let (name, place) = (&other.name, &plan.place.label);
     if let Some(portid) = other.owner {
-        let holder = owner::holder(&plan.place.ns, portid)?.map_or("another process".into(), |pid| format!("process {pid}"));
+        let holder =
+            owner::holder(&plan.place.ns, portid)?.map_or("another process".into(), |pid| format!("process {pid}"));
         bail!("{name} in {place} is held by {holder}: heal it first (playdead heal {name})");
     }
     if !replace && other.meta.digest != plan.fault.digest() {
@@ -274,7 +281,8 @@ fn limits(plan: &Planned) -> Vec<String> {
     if matches!(plan.fault.kind, Kind::DeadProcess(open) if open != OpenConnections::Keep)
         && !plan.vantage.ports.is_empty()
     {
-        notes.push("open connections that only pass through here are not listed: each ends with its next packet".into());
+        notes
+            .push("open connections that only pass through here are not listed: each ends with its next packet".into());
     }
     notes
 }

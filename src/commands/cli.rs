@@ -225,8 +225,7 @@ pub struct ExplainArgs {
 }
 
 /// The kinds by their verbs.
-pub const KINDS: [&str; 7] =
-    ["dead-host", "dead-process", "hush", "hung-process", "unreachable", "lossy", "rebooted"];
+pub const KINDS: [&str; 7] = ["dead-host", "dead-process", "hush", "hung-process", "unreachable", "lossy", "rebooted"];
 
 /// `generate`
 #[derive(Debug, Args)]

@@ -1,6 +1,6 @@
 //! Ends the connections that were open when a process seems to die.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -51,10 +51,10 @@ pub(super) fn close(ns: &NetNs, fault: &Fault) -> Result<Closed> {
     if open == OpenConnections::Keep || fault.proto == Proto::Udp || !fault.direction.from() {
         return Ok(closed);
     }
-    let mut known = BTreeMap::new();
+    let mut known = HashSet::new();
     for _ in 0..ROUNDS {
         let mut endings = open_now(ns, fault, open)?;
-        endings.retain(|ending| known.insert((ending.peer, ending.client), ()).is_none());
+        endings.retain(|ending| known.insert((ending.peer, ending.client)));
         if endings.is_empty() {
             break;
         }

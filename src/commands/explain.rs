@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
-
 use super::cli::ExplainArgs;
 use crate::model::observation::Probe;
 use crate::model::signature::{Expect, allowed};
@@ -13,7 +11,7 @@ use crate::model::{
 };
 use crate::rules::compile;
 
-pub(super) fn run(args: &ExplainArgs) -> Result<ExitCode> {
+pub(super) fn run(args: &ExplainArgs) -> ExitCode {
     let (kind, text) = kind(&args.kind);
     println!("{}\n\n{text}\n", args.kind);
     println!("What each probe then sees (where several outcomes stand, place and time decide):");
@@ -24,7 +22,7 @@ pub(super) fn run(args: &ExplainArgs) -> Result<ExitCode> {
     let fault = example(kind);
     println!("\nThe rules, for {} in a namespace with one device, eth0:\n", shown_peers(&fault));
     print!("{}", compile(&fault, &vantage()));
-    Ok(ExitCode::SUCCESS)
+    ExitCode::SUCCESS
 }
 
 fn shown_peers(fault: &Fault) -> String {
@@ -34,9 +32,8 @@ fn shown_peers(fault: &Fault) -> String {
 fn print_signature(expect: Expect) {
     let probes = [Probe::Connect, Probe::Idle, Probe::Writing, Probe::Udp, Probe::UdpRecverr, Probe::Ping];
     for probe in probes {
-        let [v4, v6] = [false, true].map(|v6| {
-            allowed(expect, probe, v6).iter().map(ToString::to_string).collect::<Vec<_>>().join(", or ")
-        });
+        let [v4, v6] = [false, true]
+            .map(|v6| allowed(expect, probe, v6).iter().map(ToString::to_string).collect::<Vec<_>>().join(", or "));
         println!("  {:<12} {v4}", probe.to_string());
         if v4 != v6 {
             println!("  {:<12} {v6} (IPv6)", "");

@@ -28,7 +28,7 @@ pub(super) fn run(args: &PlaceArgs, heal: &HealArgs, json: bool) -> Result<ExitC
     let (mut healed, mut failed) = (Vec::new(), Vec::new());
     for place in &places {
         match heal_place(place, &heal.names, start + heal.wait) {
-            Ok(names) => healed.extend(names.into_iter().map(|name| (place.label.clone(), name))),
+            Ok(gone) => healed.extend(gone.into_iter().map(|name| (place.label.clone(), name))),
             // A namespace of somebody else that nobody named: whatever is in it is not ours to heal.
             Err(_) if !named && place.label != "here" && heal_is_closed(place) => {}
             Err(error) => failed.push(error.context(format!("place {}", place.label))),

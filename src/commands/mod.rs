@@ -53,8 +53,8 @@ pub fn run() -> ExitCode {
         eprintln!("playdead: {error:#}");
         let is = |code: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(code);
         match () {
-            () if is(|cause| cause.is::<Usage>()) => ExitCode::from(2),
-            () if is(|cause| cause.is::<Missing>()) => ExitCode::from(4),
+            () if is(<dyn std::error::Error>::is::<Usage>) => ExitCode::from(2),
+            () if is(<dyn std::error::Error>::is::<Missing>) => ExitCode::from(4),
             () => ExitCode::FAILURE,
         }
     })
@@ -80,9 +80,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
     let (place, json) = (&cli.place, cli.json);
     match &cli.verb {
         Verb::DeadHost(args) => apply::run(place, Kind::DeadHost, args, None, json),
-        Verb::DeadProcess(args) => {
-            apply::run(place, Kind::DeadProcess(args.open_connections), &args.fault, None, json)
-        }
+        Verb::DeadProcess(args) => apply::run(place, Kind::DeadProcess(args.open_connections), &args.fault, None, json),
         Verb::Hush(args) => apply::run(place, Kind::Hush, &args.fault, args.then.as_deref(), json),
         Verb::HungProcess(args) => apply::run(place, Kind::HungProcess, args, None, json),
         Verb::Unreachable(args) => apply::run(place, Kind::Unreachable(args.code), &args.fault, None, json),
@@ -93,7 +91,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Verb::Status(args) => status::run(place, args, json),
         Verb::Probe(args) => run_probe(place, args, json),
         Verb::Lab(args) => lab::run(args, json),
-        Verb::Explain(args) => explain::run(args),
+        Verb::Explain(args) => Ok(explain::run(args)),
         Verb::Generate(args) => generate::run(args),
     }
 }

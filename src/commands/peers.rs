@@ -84,7 +84,8 @@ fn etcd_members(place: &Place, endpoint: &str, which: Members, with_ports: bool)
     let ask = |path: &str| -> Result<Value> {
         let url = format!("http://{endpoint}/v3/{path}");
         let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(ETCD_PATIENCE)).build().into();
-        let answer = place.ns.run_with_etc(|| agent.post(&url).send("{}").map(|answer| answer.into_body().read_to_string()));
+        let answer =
+            place.ns.run_with_etc(|| agent.post(&url).send("{}").map(|answer| answer.into_body().read_to_string()));
         let text = answer?.and_then(|text| text).with_context(|| format!("no etcd member answers at {endpoint}"))?;
         serde_json::from_str(&text).with_context(|| format!("what answers at {endpoint} is not etcd's gateway (v3)"))
     };

@@ -98,7 +98,9 @@ fn container_pid(name: &str) -> Result<u32> {
         }
     }
     if !found {
-        return Err(Missing(format!("cannot find the container {name:?}: neither docker nor podman is installed")).into());
+        return Err(
+            Missing(format!("cannot find the container {name:?}: neither docker nor podman is installed")).into()
+        );
     }
     bail!("no running container is called {name:?} ({})", reasons.join("; "))
 }

@@ -1,5 +1,6 @@
 //! `playdead status`: what is in force, read from the kernel.
 
+use std::fmt::Write;
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
@@ -70,15 +71,15 @@ fn print_table(found: &[Surveyed]) {
 fn row(surveyed: &Surveyed, fault: &InForce) -> [String; 8] {
     let mut kind = fault.meta.kind.to_string().replace(':', " ");
     if fault.meta.direction != crate::model::Direction::Both {
-        kind += &format!(", only {} the peer", fault.meta.direction.name());
+        let _ = write!(kind, ", only {} the peer", fault.meta.direction.name());
     }
     if fault.meta.proto != crate::model::Proto::All {
-        kind += &format!(", only {}", fault.meta.proto.name());
+        let _ = write!(kind, ", only {}", fault.meta.proto.name());
     }
     let mut peers = shown::peers(&fault.peers);
     if !fault.with.is_empty() {
         let with: Vec<_> = fault.with.iter().map(ToString::to_string).collect();
-        peers += &format!(" with {}", with.join(", "));
+        let _ = write!(peers, " with {}", with.join(", "));
     }
     [
         surveyed.place.label.clone(),

@@ -36,12 +36,13 @@ mod nft {
     pub(super) const OBJECT_COUNTER: u32 = 1;
 }
 
-const REQUEST: u16 = sys::libc::NLM_F_REQUEST as u16;
-const ACK: u16 = sys::libc::NLM_F_ACK as u16;
-const DUMP: u16 = sys::libc::NLM_F_DUMP as u16;
-const CREATE: u16 = sys::libc::NLM_F_CREATE as u16;
-const EXCL: u16 = sys::libc::NLM_F_EXCL as u16;
-const APPEND: u16 = sys::libc::NLM_F_APPEND as u16;
+/// `NLM_F_*` of `linux/netlink.h`.
+const REQUEST: u16 = 0x1;
+const ACK: u16 = 0x4;
+const DUMP: u16 = 0x300;
+const CREATE: u16 = 0x400;
+const EXCL: u16 = 0x200;
+const APPEND: u16 = 0x800;
 
 /// Elements in one message: with keys of 24 bytes, ranges and comments they stay well below 64 KiB.
 const ELEMENTS_AT_ONCE: usize = 200;
@@ -271,14 +272,14 @@ fn set_object(table: &str, set: &Set, id: u32) -> object::Set {
         (set.dynamic.is_some(), nft::SET_EVAL),
         (concat, nft::SET_CONCAT),
     ];
-    let len = if concat { kinds.iter().map(|kind| kind.padded()).sum() } else { kinds[0].len() };
+    let len = if concat { kinds.iter().map(|kind| kind.padded()).sum() } else { kinds[0].size() };
     let mut object = named_set(table, set.name);
     object.u32(sys::NFTNL_SET_FLAGS, flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum());
     object.u32(sys::NFTNL_SET_KEY_TYPE, kinds.iter().fold(0, |sum, kind| sum << 6 | kind.datatype()));
     object.u32(sys::NFTNL_SET_KEY_LEN, u32::try_from(len).unwrap_or(0));
     object.u32(sys::NFTNL_SET_ID, id);
     if concat {
-        let lens: Vec<_> = kinds.iter().map(|kind| u8::try_from(kind.len()).unwrap_or(u8::MAX)).collect();
+        let lens: Vec<_> = kinds.iter().map(|kind| u8::try_from(kind.size()).unwrap_or(u8::MAX)).collect();
         object.data(sys::NFTNL_SET_DESC_CONCAT, &lens);
     }
     if let Some((size, timeout)) = set.dynamic {
@@ -290,7 +291,7 @@ fn set_object(table: &str, set: &Set, id: u32) -> object::Set {
 }
 
 /// What `nft list` needs to print a set as it was declared: the byte order of its key, and the expression of a
-/// `typeof` (EXPR_PAYLOAD is 7, EXPR_CONCAT 13).
+/// `typeof` (`EXPR_PAYLOAD` is 7, `EXPR_CONCAT` 13).
 fn set_userdata(set: &Set) -> Vec<u8> {
     let number = |kind, value: u32| tlv(kind, &value.to_ne_bytes());
     let host_order = matches!(set.key[0], Key::Oif);

@@ -137,7 +137,7 @@ impl Lowering {
             Order::Ne => cmp(nft::CMP_NEQ, value),
             Order::Lt => cmp(nft::CMP_LT, value),
             Order::Within => {
-                let (first, last) = value.split_at(key.kind().len());
+                let (first, last) = value.split_at(key.kind().size());
                 cmp(nft::CMP_GTE, first);
                 cmp(nft::CMP_LTE, last);
             }
@@ -165,7 +165,7 @@ impl Lowering {
 
     fn load(&mut self, key: &Key, reg: u32) {
         self.need_headers_of(key);
-        if let Some(instr) = self.packet_field(key, reg) {
+        if let Some(instr) = packet_field(key, reg) {
             self.out.push(instr);
             if let Key::TcpFlags(mask) = key {
                 self.out.push(Instr::Mask { reg, mask: vec![*mask] });
@@ -194,12 +194,6 @@ impl Lowering {
         let len = u32::try_from(offset - 16).unwrap_or(0);
         self.out.push(Instr::Hash { from, len, reg: REG, modulus, seed });
         self.out.push(Instr::ToBigEndian { reg: REG });
-    }
-
-    fn packet_field(&self, key: &Key, reg: u32) -> Option<Instr> {
-        let (base, offset) = location(key)?;
-        let len = u32::try_from(key.kind().len()).ok()?;
-        Some(Instr::Payload { base, offset, len, reg })
     }
 
     fn need_headers_of(&mut self, key: &Key) {
@@ -247,7 +241,7 @@ impl Lowering {
             Key::Saddr4 | Key::Daddr4 => Checksum { kind: 1, offset: 10, flags: 1 },
             _ => Checksum { kind: 0, offset: 0, flags: 1 },
         };
-        let len = u32::try_from(key.kind().len()).unwrap_or(0);
+        let len = u32::try_from(key.kind().size()).unwrap_or(0);
         self.out.push(Instr::PayloadWrite { base, offset, len, reg, csum });
     }
 
@@ -265,18 +259,22 @@ fn register(offset: usize) -> u32 {
     if offset == 0 { REG } else { REG32 + u32::try_from(offset / 4).unwrap_or(0) }
 }
 
+fn packet_field(key: &Key, reg: u32) -> Option<Instr> {
+    let (base, offset) = location(key)?;
+    let len = u32::try_from(key.kind().size()).ok()?;
+    Some(Instr::Payload { base, offset, len, reg })
+}
+
 /// Header and offset in bytes of a key that is part of the packet.
 fn location(key: &Key) -> Option<(u32, u32)> {
     Some(match key {
         Key::Saddr4 => (nft::NETWORK, 12),
         Key::Daddr4 => (nft::NETWORK, 16),
         Key::Saddr6 => (nft::NETWORK, 8),
-        Key::Daddr6 => (nft::NETWORK, 24),
         Key::ArpSaddr => (nft::NETWORK, 14),
-        Key::ArpDaddr => (nft::NETWORK, 24),
-        Key::Sport => (nft::TRANSPORT, 0),
+        Key::Daddr6 | Key::ArpDaddr => (nft::NETWORK, 24),
         Key::Dport => (nft::TRANSPORT, 2),
-        Key::IcmpType | Key::Icmp6Type => (nft::TRANSPORT, 0),
+        Key::Sport | Key::IcmpType | Key::Icmp6Type => (nft::TRANSPORT, 0),
         Key::IcmpCode | Key::Icmp6Code => (nft::TRANSPORT, 1),
         Key::TcpFlags(_) => (nft::TRANSPORT, 13),
         Key::Raw(base, bit, _) => {

@@ -23,13 +23,15 @@ macro_rules! object {
                 Self(NonNull::new(raw).expect("libnftnl allocates"))
             }
 
+            #[allow(dead_code, reason = "not every object has attributes other than names")]
             /// Sets an attribute to bytes in the order that the kernel takes them; numbers in the machine's order.
             pub(super) fn data(&mut self, attr: u32, data: &[u8]) -> &mut Self {
                 // SAFETY: the object lives; libnftnl copies the bytes.
-                unsafe { sys::$set(self.0.as_ptr(), attr as u16, data.as_ptr().cast(), data.len() as u32) };
+                unsafe { sys::$set(self.0.as_ptr(), short(attr), data.as_ptr().cast(), long(data.len())) };
                 self
             }
 
+            #[allow(dead_code, reason = "not every object has attributes other than names")]
             pub(super) fn u32(&mut self, attr: u32, value: u32) -> &mut Self {
                 self.data(attr, &value.to_ne_bytes())
             }
@@ -37,7 +39,7 @@ macro_rules! object {
             pub(super) fn str(&mut self, attr: u32, value: &str) -> &mut Self {
                 let value = c_string(value);
                 // SAFETY: the object lives; libnftnl copies the string.
-                unsafe { sys::$set_str(self.0.as_ptr(), attr as u16, value.as_ptr()) };
+                unsafe { sys::$set_str(self.0.as_ptr(), short(attr), value.as_ptr()) };
                 self
             }
 
@@ -71,7 +73,7 @@ impl Chain {
         let names: Vec<_> = names.iter().map(|name| c_string(name)).collect();
         let mut pointers: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
         pointers.push(std::ptr::null());
-        let attr = sys::NFTNL_CHAIN_DEVICES as u16;
+        let attr = short(sys::NFTNL_CHAIN_DEVICES);
         // SAFETY: a null-terminated array of strings, which libnftnl copies.
         unsafe { sys::nftnl_chain_set_array(self.0.as_ptr(), attr, pointers.as_mut_ptr().cast()) };
         self
@@ -117,7 +119,7 @@ impl Expr {
 
     pub(super) fn data(self, attr: u32, data: &[u8]) -> Self {
         // SAFETY: the expression lives; libnftnl copies the bytes.
-        unsafe { sys::nftnl_expr_set(self.0.as_ptr(), attr as u16, data.as_ptr().cast(), data.len() as u32) };
+        unsafe { sys::nftnl_expr_set(self.0.as_ptr(), short(attr), data.as_ptr().cast(), long(data.len())) };
         self
     }
 
@@ -128,7 +130,7 @@ impl Expr {
     pub(super) fn str(self, attr: u32, value: &str) -> Self {
         let value = c_string(value);
         // SAFETY: the expression lives; libnftnl copies the string.
-        unsafe { sys::nftnl_expr_set_str(self.0.as_ptr(), attr as u16, value.as_ptr()) };
+        unsafe { sys::nftnl_expr_set_str(self.0.as_ptr(), short(attr), value.as_ptr()) };
         self
     }
 }
@@ -152,7 +154,7 @@ impl Element {
 
     pub(super) fn data(self, attr: u32, data: &[u8]) -> Self {
         // SAFETY: the element lives; libnftnl copies the bytes.
-        unsafe { sys::nftnl_set_elem_set(self.0.as_ptr(), attr as u16, data.as_ptr().cast(), data.len() as u32) };
+        unsafe { sys::nftnl_set_elem_set(self.0.as_ptr(), short(attr), data.as_ptr().cast(), long(data.len())) };
         self
     }
 }
@@ -199,6 +201,15 @@ fn build_raw(
     message
 }
 
+/// libnftnl takes as 16 bits what its header declares as plain enumerations.
+fn short(attribute: u32) -> u16 {
+    attribute.try_into().expect("libnftnl has few attributes")
+}
+
+fn long(len: usize) -> u32 {
+    len.try_into().expect("attributes are at most 64 KiB")
+}
+
 fn c_string(text: &str) -> CString {
     CString::new(text).expect("names and comments of rules contain no NUL")
 }
@@ -215,13 +226,13 @@ pub(super) fn read_table(message: &[u8]) -> Option<super::TableInfo> {
     // SAFETY: the object lives, and so do the strings and bytes that it gives, until it is freed below.
     unsafe {
         let mut len = 0;
-        let userdata = sys::nftnl_table_get_data(raw, sys::NFTNL_TABLE_USERDATA as u16, &raw mut len);
+        let userdata = sys::nftnl_table_get_data(raw, short(sys::NFTNL_TABLE_USERDATA), &raw mut len);
         Some(super::TableInfo {
-            family: sys::nftnl_table_get_u32(raw, sys::NFTNL_TABLE_FAMILY as u16) as u8,
-            name: text(sys::nftnl_table_get_str(raw, sys::NFTNL_TABLE_NAME as u16))?,
+            family: u8::try_from(sys::nftnl_table_get_u32(raw, short(sys::NFTNL_TABLE_FAMILY))).ok()?,
+            name: text(sys::nftnl_table_get_str(raw, short(sys::NFTNL_TABLE_NAME)))?,
             comment: super::parse::comment(bytes(userdata, len)),
-            owner: sys::nftnl_table_is_set(raw, sys::NFTNL_TABLE_OWNER as u16)
-                .then(|| sys::nftnl_table_get_u32(raw, sys::NFTNL_TABLE_OWNER as u16)),
+            owner: sys::nftnl_table_is_set(raw, short(sys::NFTNL_TABLE_OWNER))
+                .then(|| sys::nftnl_table_get_u32(raw, short(sys::NFTNL_TABLE_OWNER))),
         })
     }
 }
@@ -237,10 +248,10 @@ pub(super) fn read_counter(message: &[u8]) -> Option<super::CounterInfo> {
     // SAFETY: the object lives, and so do the strings that it gives, until it is freed below.
     unsafe {
         Some(super::CounterInfo {
-            table: text(sys::nftnl_obj_get_str(raw, sys::NFTNL_OBJ_TABLE as u16))?,
-            name: text(sys::nftnl_obj_get_str(raw, sys::NFTNL_OBJ_NAME as u16))?,
-            packets: sys::nftnl_obj_get_u64(raw, sys::NFTNL_OBJ_CTR_PKTS as u16),
-            bytes: sys::nftnl_obj_get_u64(raw, sys::NFTNL_OBJ_CTR_BYTES as u16),
+            table: text(sys::nftnl_obj_get_str(raw, short(sys::NFTNL_OBJ_TABLE)))?,
+            name: text(sys::nftnl_obj_get_str(raw, short(sys::NFTNL_OBJ_NAME)))?,
+            packets: sys::nftnl_obj_get_u64(raw, short(sys::NFTNL_OBJ_CTR_PKTS)),
+            bytes: sys::nftnl_obj_get_u64(raw, short(sys::NFTNL_OBJ_CTR_BYTES)),
         })
     }
 }
@@ -254,7 +265,7 @@ pub(super) fn read_chain_type(message: &[u8]) -> Option<String> {
         if sys::nftnl_chain_nlmsg_parse(aligned.as_ptr().cast(), raw) < 0 {
             return None;
         }
-        text(sys::nftnl_chain_get_str(raw, sys::NFTNL_CHAIN_TYPE as u16))
+        text(sys::nftnl_chain_get_str(raw, short(sys::NFTNL_CHAIN_TYPE)))
     }
 }
 
@@ -286,15 +297,15 @@ unsafe fn read_element(element: *mut sys::nftnl_set_elem) -> super::ElementInfo 
     let data = |attr: u32| {
         let mut len = 0;
         // SAFETY: the element lives, as the caller promises; the bytes are copied at once.
-        unsafe { bytes(sys::nftnl_set_elem_get(element, attr as u16, &raw mut len), len) }.to_vec()
+        unsafe { bytes(sys::nftnl_set_elem_get(element, short(attr), &raw mut len), len) }.to_vec()
     };
     // SAFETY: the element lives, as the caller promises.
     let number = |attr: u32| unsafe {
-        sys::nftnl_set_elem_is_set(element, attr as u16).then(|| sys::nftnl_set_elem_get_u64(element, attr as u16))
+        sys::nftnl_set_elem_is_set(element, short(attr)).then(|| sys::nftnl_set_elem_get_u64(element, short(attr)))
     };
     // SAFETY: the element lives, as the caller promises; libnftnl must not be asked for what is not set.
     let flags = unsafe {
-        let flags = sys::NFTNL_SET_ELEM_FLAGS as u16;
+        let flags = short(sys::NFTNL_SET_ELEM_FLAGS);
         if sys::nftnl_set_elem_is_set(element, flags) { sys::nftnl_set_elem_get_u32(element, flags) } else { 0 }
     };
     super::ElementInfo {

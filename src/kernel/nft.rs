@@ -1,4 +1,4 @@
-//! The socket to nf_tables of one namespace: sends transactions, reads dumps.
+//! The socket to `nf_tables` of one namespace: sends transactions, reads dumps.
 
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -24,7 +24,7 @@ const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 
-/// An open connection to nf_tables. Tables made with the owner flag are the kernel's to delete when it is closed.
+/// An open connection to `nf_tables`. Tables made with the owner flag are the kernel's to delete when it is closed.
 #[derive(Debug)]
 pub struct Nft {
     socket: OwnedFd,
@@ -131,7 +131,7 @@ impl Nft {
         self.read_verdict(&batch.sent)
     }
 
-    /// The kernel takes a batch in one piece. Forcing needs CAP_NET_ADMIN in the first user namespace.
+    /// The kernel takes a batch in one piece. Forcing needs `CAP_NET_ADMIN` in the first user namespace.
     fn make_room(&self, len: usize) {
         let room = len * 2 + ANSWER_ROOM;
         if setsockopt(&self.socket, sockopt::SndBufForce, &room).is_err() {
@@ -238,7 +238,7 @@ fn split(mut bytes: &[u8]) -> Vec<Vec<u8>> {
 
 /// Type, sequence number, and the errno of an error message (0 is an acknowledgment).
 fn verdict(message: &[u8]) -> Option<(u16, u32, i32)> {
-    let word = |at: usize| Some(<[u8; 4]>::try_from(message.get(at..at + 4)?).ok()?);
+    let word = |at: usize| message.get(at..at + 4).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
     let errno = word(HEADER).map_or(0, |bytes| -i32::from_ne_bytes(bytes));
     Some((u16_at(message, 4), u32::from_ne_bytes(word(8)?), errno))
 }

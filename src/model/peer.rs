@@ -144,14 +144,14 @@ fn parse_host(text: &str, host: &str) -> Result<Host, String> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return checked(text, address.into()).map(Host::Net);
     }
-    if let Some((address, bits)) = host.split_once('/') {
-        if address.contains(':') || is_numeric(address) {
-            let net = address.parse().ok().and_then(|address| IpNet::new(address, bits.parse().ok()?).ok());
-            let net = net.ok_or_else(|| {
-                format!("{text}: {host} is not a prefix: write ADDR/BITS, with at most 32 bits for IPv4, 128 for IPv6")
-            })?;
-            return checked(text, net.trunc()).map(Host::Net);
-        }
+    if let Some((address, bits)) = host.split_once('/')
+        && (address.contains(':') || is_numeric(address))
+    {
+        let net = address.parse().ok().and_then(|address| IpNet::new(address, bits.parse().ok()?).ok());
+        let net = net.ok_or_else(|| {
+            format!("{text}: {host} is not a prefix: write ADDR/BITS, with at most 32 bits for IPv4, 128 for IPv6")
+        })?;
+        return checked(text, net.trunc()).map(Host::Net);
     }
     if host.contains(':') {
         return Err(format!("{text}: {host} is not an IPv6 address"));

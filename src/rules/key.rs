@@ -42,7 +42,7 @@ pub enum Kind {
 
 impl Kind {
     /// Bytes in the packet.
-    pub fn len(self) -> usize {
+    pub fn size(self) -> usize {
         match self {
             Self::Proto | Self::Nfproto => 1,
             Self::Port | Self::EtherType => 2,
@@ -54,7 +54,7 @@ impl Kind {
 
     /// Bytes in a register: the kernel pads every field of a concatenation to 32 bits.
     pub fn padded(self) -> usize {
-        self.len().next_multiple_of(4)
+        self.size().next_multiple_of(4)
     }
 
     /// The datatype number of nft's userland (`enum datatypes`), by which `nft list` prints elements.

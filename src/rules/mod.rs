@@ -11,8 +11,8 @@ mod text;
 mod value;
 
 pub use compile::{FORGED_MARK, compile, reject_trial};
-pub use sets::{LEASE_SET, READ_BACK, read_back, renewed};
 pub use key::{Base, Key, Kind as KeyKind};
+pub use sets::{LEASE_SET, READ_BACK, read_back, renewed};
 pub use value::{
     Chain, Element, Family, Hook, IcmpCode, Order, Reject, Rule, Ruleset, Set, Span, Stmt, Table, Update, Verdict,
 };

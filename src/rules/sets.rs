@@ -125,7 +125,7 @@ pub(super) fn ports(fault: &Fault, ip: Ip) -> Option<Set> {
 
 /// The same as an ICMP error quotes them.
 pub(super) fn quoted(fault: &Fault, ip: Ip) -> Option<Set> {
-    let kinds = [Kind::Number(u8::try_from(ip.kind().len()).ok()?), Kind::Number(1), Kind::Number(2)];
+    let kinds = [Kind::Number(u8::try_from(ip.kind().size()).ok()?), Kind::Number(1), Kind::Number(2)];
     named(ip.name(QUOTED), quoted_key(ip), port_elements(fault, ip, kinds))
 }
 

@@ -111,36 +111,22 @@ impl Span {
         if !matches!(self.kind, Kind::Ipv4 | Kind::Ipv6) {
             return None;
         }
-        let net = match (self.first.as_slice().try_into(), self.first.as_slice().try_into()) {
-            (Ok(first), _) => {
-                ipnet::Ipv4Subnets::new(first_v4(first), first_v4(self.last.as_slice().try_into().ok()?), 0)
-                    .next()
-                    .map(|net| (net.prefix_len(), net.broadcast().octets().to_vec()))
-            }
-            (_, Ok(first)) => {
-                ipnet::Ipv6Subnets::new(first_v6(first), first_v6(self.last.as_slice().try_into().ok()?), 0)
-                    .next()
-                    .map(|net| (net.prefix_len(), net.broadcast().octets().to_vec()))
-            }
-            _ => None,
-        };
-        net.filter(|(_, last)| *last == self.last).map(|(bits, _)| bits.into())
+        let number = |bytes: &[u8]| bytes.iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
+        let (first, last) = (number(&self.first), number(&self.last));
+        let size = (last - first).checked_add(1).filter(|size| size.is_power_of_two() && first % size == 0)?;
+        Some(u32::try_from(self.first.len() * 8).ok()? - size.trailing_zeros())
     }
 }
 
-fn first_v4(bytes: [u8; 4]) -> Ipv4Addr {
-    bytes.into()
-}
-
-fn first_v6(bytes: [u8; 16]) -> Ipv6Addr {
-    bytes.into()
+fn low_bits(number: u128) -> u32 {
+    u32::try_from(number & u128::from(u32::MAX)).unwrap_or(0)
 }
 
 fn write_datum(f: &mut Formatter<'_>, kind: Kind, bytes: &[u8]) -> fmt::Result {
     let number = || bytes.iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
     match (kind, bytes) {
-        (Kind::Ipv4, &[a, b, c, d]) => Ipv4Addr::new(a, b, c, d).fmt(f),
-        (Kind::Ipv6, _) => Ipv6Addr::from(number()).fmt(f),
+        (Kind::Ipv4, _) => Ipv4Addr::from_bits(low_bits(number())).fmt(f),
+        (Kind::Ipv6, _) => Ipv6Addr::from_bits(number()).fmt(f),
         (Kind::Proto, [6]) => f.write_str("tcp"),
         (Kind::Proto, [17]) => f.write_str("udp"),
         (Kind::EtherType, [0x08, 0x00]) => f.write_str("ip"),
@@ -149,8 +135,8 @@ fn write_datum(f: &mut Formatter<'_>, kind: Kind, bytes: &[u8]) -> fmt::Result {
         (Kind::Nfproto, [2]) => f.write_str("ipv4"),
         (Kind::Nfproto, [10]) => f.write_str("ipv6"),
         // What the kernel itself keeps is in the machine's byte order, unlike what comes from a packet.
-        (Kind::IfIndex, &[a, b, c, d]) => u32::from_ne_bytes([a, b, c, d]).fmt(f),
-        (Kind::Mark, &[a, b, c, d]) => write!(f, "{:#x}", u32::from_ne_bytes([a, b, c, d])),
+        (Kind::IfIndex, _) => u32::from_ne_bytes(low_bits(number()).to_be_bytes()).fmt(f),
+        (Kind::Mark, _) => write!(f, "{:#x}", u32::from_ne_bytes(low_bits(number()).to_be_bytes())),
         (Kind::IfName, _) => write!(f, "\"{}\"", String::from_utf8_lossy(bytes).trim_end_matches('\0')),
         (Kind::Number(_), _) => write!(f, "{:#x}", number()),
         _ => number().fmt(f),
@@ -239,7 +225,7 @@ fn write_is(f: &mut Formatter<'_>, key: &Key, order: Order, value: &[u8]) -> fmt
         (_, Order::Ne) => f.write_str("!= ")?,
         (_, Order::Lt) => f.write_str("< ")?,
         (_, Order::Within) => {
-            let (first, last) = value.split_at(kind.len());
+            let (first, last) = value.split_at(kind.size());
             return Span::range(kind, first, last).fmt(f);
         }
         _ => {}

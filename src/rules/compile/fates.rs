@@ -2,7 +2,10 @@
 
 use super::super::key::{FIN, RST, SYN};
 use super::super::value::{IcmpCode, Reject};
-use super::*;
+use super::{
+    ABSORB, Base, Chain, Compiler, DOOMED_MARK, FORGED_MARK, FRESH, FRESH_LIFE, FROM, Failure, Ip, Key, LossScope,
+    OpenConnections, Order, Rule, Stmt, TO, Update, Vanish, Verdict, Way, chain, rule,
+};
 use crate::model::{Code, Loss};
 
 /// The chain for packets to a peer.
@@ -175,13 +178,13 @@ fn lost(loss: Loss, way: Way, vanish: Vanish) -> Vec<Rule> {
         LossScope::Connection { seed } => Ip::BOTH
             .into_iter()
             .flat_map(|ip| {
-                let lose = |conditions: Vec<Stmt>| gone_of(way, vanish, &[ip], conditions);
+                let dropped = |conditions: Vec<Stmt>| gone_of(way, vanish, &[ip], conditions);
                 let by_ports = |proto: Stmt| {
-                    let mut rules = lose(vec![is_ip(ip), proto.clone(), roll(tuple(way, ip, true), seed)]);
+                    let mut rules = dropped(vec![is_ip(ip), proto.clone(), roll(tuple(way, ip, true), seed)]);
                     rules.push(rule([is_ip(ip), proto, accept()]));
                     rules
                 };
-                let other = lose(vec![is_ip(ip), roll(tuple(way, ip, false), seed)]);
+                let other = dropped(vec![is_ip(ip), roll(tuple(way, ip, false), seed)]);
                 [by_ports(is_tcp()), by_ports(is_udp()), other].concat()
             })
             .collect(),

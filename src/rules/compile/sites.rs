@@ -1,7 +1,10 @@
 //! Where packets are judged: one table a family, one chain a hook.
 
 use super::fates::{FROM_PEER, REFUSE, TO_PEER, accept, gone_of, is_mark};
-use super::*;
+use super::{
+    ABSORB, Base, COVERED, Chain, Compiler, DOOMED_MARK, FIN_WAIT, FIRST, Failure, Family, Hook, Ip, Key, Kind, LAST,
+    OpenConnections, Order, Rule, Set, Span, Stmt, Table, Vanish, Verdict, Way, chain, rule, sets, when,
+};
 use crate::model::{BridgeReject, Direction};
 
 /// An NDP neighbour solicitation (RFC 4861).
@@ -38,11 +41,11 @@ impl Compiler<'_> {
         if from {
             // A packet that only passes through is judged when it leaves; the dice must not roll twice.
             let here = self.is_lossy().then(|| fib(Order::Ne, UNICAST));
-            rules.extend(when(&with_extra(self.matches(Way::From), here), &goto(FROM_PEER)));
+            rules.extend(when(&with_extra(self.matches(Way::From), here.as_ref()), &goto(FROM_PEER)));
         }
         if to {
             rules.extend(self.sought(goto(TO_PEER)));
-            rules.extend(when(&with_extra(self.matches(Way::To), Some(fib(Order::Eq, LOCAL))), &goto(TO_PEER)));
+            rules.extend(when(&with_extra(self.matches(Way::To), Some(&fib(Order::Eq, LOCAL))), &goto(TO_PEER)));
         }
         if refuses {
             // Stolen on their way out, they come back on lo as if they were for this host.
@@ -278,6 +281,6 @@ fn on_lo() -> Stmt {
     Stmt::Is(Key::IifName, Order::Eq, name)
 }
 
-fn with_extra(conditions: Vec<Vec<Stmt>>, extra: Option<Stmt>) -> Vec<Vec<Stmt>> {
-    conditions.into_iter().map(|stmts| stmts.into_iter().chain(extra.clone()).collect()).collect()
+fn with_extra(conditions: Vec<Vec<Stmt>>, extra: Option<&Stmt>) -> Vec<Vec<Stmt>> {
+    conditions.into_iter().map(|stmts| stmts.into_iter().chain(extra.cloned()).collect()).collect()
 }

@@ -56,6 +56,9 @@ mod nft {
     pub(super) const META_L4PROTO: u32 = 16;
     pub(super) const META_PKTTYPE: u32 = 19;
     pub(super) const CT_DIRECTION: u32 = 1;
+    pub(super) const CT_STATUS: u32 = 2;
+    /// `linux/netfilter/nf_conntrack_common.h`
+    pub(super) const IPS_DST_NAT: u32 = 0x20;
     pub(super) const CT_PROTO_DST: u32 = 12;
     pub(super) const CT_DST_IP: u32 = 20;
     pub(super) const CT_DST_IP6: u32 = 22;
@@ -179,6 +182,10 @@ impl Lowering {
             }
             Key::Hash(keys, modulus, seed) => self.hash(keys, *modulus, *seed),
             Key::FibDaddrType => self.out.push(Instr::Fib { reg }),
+            Key::Translated => {
+                self.out.push(Instr::Ct { key: nft::CT_STATUS, direction: None, reg });
+                self.out.push(Instr::Mask { reg, mask: nft::IPS_DST_NAT.to_ne_bytes().to_vec() });
+            }
             _ => self.out.push(meta_or_ct(key, reg)),
         }
     }

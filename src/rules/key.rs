@@ -138,6 +138,8 @@ pub enum Key {
     CtOriginalDport,
     /// `ct direction`.
     CtDirection,
+    /// `ct status dnat`: the address that the sender named was replaced.
+    Translated,
     /// `tcp flags & MASK`.
     TcpFlags(u8),
     /// `@base,offset,bits`: any bytes of the packet.
@@ -169,7 +171,7 @@ impl Key {
             Self::Saddr6 | Self::Daddr6 => Kind::Ipv6,
             Self::Sport | Self::Dport | Self::CtOriginalDport => Kind::Port,
             Self::CtOriginalDaddr(kind) => *kind,
-            Self::FibDaddrType | Self::Random(_) | Self::Hash(..) => Kind::Number(4),
+            Self::FibDaddrType | Self::Translated | Self::Random(_) | Self::Hash(..) => Kind::Number(4),
             Self::IcmpType
             | Self::IcmpCode
             | Self::Icmp6Type
@@ -207,6 +209,7 @@ impl fmt::Display for Key {
             Self::CtOriginalDaddr(_) => f.write_str("ct original ip daddr"),
             Self::CtOriginalDport => f.write_str("ct original proto-dst"),
             Self::CtDirection => f.write_str("ct direction"),
+            Self::Translated => f.write_str("ct status"),
             Self::TcpFlags(mask) => write!(f, "tcp flags & {mask:#x}"),
             Self::Raw(base, offset, bits) => {
                 let base = match base {

@@ -220,6 +220,7 @@ fn write_is(f: &mut Formatter<'_>, key: &Key, order: Order, value: &[u8]) -> fmt
     match (key, order) {
         (Key::FibDaddrType, Order::Eq) => return f.write_str(fib_type(value)),
         (Key::FibDaddrType, _) => return write!(f, "!= {}", fib_type(value)),
+        (Key::Translated, _) => return f.write_str("dnat"),
         (Key::CtDirection, _) => return f.write_str(if value == [0] { "original" } else { "reply" }),
         (Key::TcpFlags(_), Order::Eq) => f.write_str("== ")?,
         (_, Order::Ne) => f.write_str("!= ")?,

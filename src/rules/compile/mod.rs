@@ -165,6 +165,40 @@ impl Compiler<'_> {
         hosts.into_iter().chain(ports).map(scoped).collect()
     }
 
+    /// The conditions under which a packet belongs to a connection that was addressed to a peer and then translated;
+    /// none where nothing is translated.
+    fn matches_translated(&self, way: Way) -> Vec<Vec<Stmt>> {
+        if !self.vantage.translates {
+            return Vec::new();
+        }
+        Ip::BOTH.into_iter().flat_map(|ip| self.matches_translated_of(way, ip)).collect()
+    }
+
+    fn matches_translated_of(&self, way: Way, ip: Ip) -> Vec<Vec<Stmt>> {
+        let (direction, other) = match way {
+            Way::To => (0, ip.saddr()),
+            Way::From => (1, ip.daddr()),
+        };
+        let Some(scope) = self.scope(ip, other) else { return Vec::new() };
+        let translated =
+            [Stmt::Is(Key::Translated, Order::Ne, vec![0; 4]), Stmt::Is(Key::CtDirection, Order::Eq, vec![direction])];
+        let peer = Key::CtOriginalDaddr(ip.kind());
+        let hosts = sets::hosts(self.fault, ip).map(|set| {
+            let proto = self.proto();
+            [Stmt::In(vec![peer.clone()], set.name)].into_iter().chain(proto).collect::<Vec<_>>()
+        });
+        let ports = sets::ports(self.fault, ip).into_iter().flat_map(|set| {
+            // nft knows what a port is only once it knows the protocol.
+            let key = vec![peer.clone(), Key::L4proto, Key::CtOriginalDport];
+            let of = move |proto: &u8| {
+                vec![Stmt::Is(Key::L4proto, Order::Eq, vec![*proto]), Stmt::In(key.clone(), set.name)]
+            };
+            self.fault.proto.numbers().iter().map(of)
+        });
+        let all = |stmts: Vec<Stmt>| translated.iter().cloned().chain(stmts).chain(scope.clone()).collect();
+        hosts.into_iter().chain(ports).map(all).collect()
+    }
+
     /// The condition that the other end is one of `--with`; `None` if no packet of this family is meant.
     fn scope(&self, ip: Ip, other: Key) -> Option<Vec<Stmt>> {
         if self.fault.with.is_empty() {

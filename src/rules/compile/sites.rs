@@ -23,9 +23,10 @@ impl Compiler<'_> {
         chains.extend([to, from]);
         let [to, from, refuses] = [0, 1, 2].map(|i| !chains[i].rules.is_empty());
         chains.push(chain("arrive", Some(Hook::Prerouting(FIRST)), self.arrive(to, from, refuses)));
-        chains.push(chain("deliver", Some(Hook::Input(LAST)), self.deliver(refuses)));
+        chains.push(chain("deliver", Some(Hook::Input(LAST)), self.deliver(to, from, refuses)));
         chains.push(chain("pass", Some(Hook::Forward(LAST)), self.pass(to, from, refuses)));
         chains.push(chain("leave", Some(Hook::Reroute(FIRST)), self.leave(to_rerouted, from_rerouted, refuses)));
+        chains.push(chain("leave_translated", Some(Hook::Reroute(LAST)), self.leave_translated(to_rerouted, refuses)));
         let mut sets = self.peer_sets();
         if matches!(self.fault.kind, Failure::DeadProcess(open) if open != OpenConnections::Keep) {
             sets.push(sets::gate(ABSORB, FIN_WAIT, &Ip::BOTH.map(Ip::ether_type)));
@@ -57,24 +58,45 @@ impl Compiler<'_> {
     }
 
     /// Packets for a process of this host.
-    fn deliver(&self, refuses: bool) -> Vec<Rule> {
+    fn deliver(&self, to: bool, from: bool, refuses: bool) -> Vec<Rule> {
         let mut rules = Vec::new();
         if refuses {
             rules.extend(when(&self.matches(Way::To), &goto(REFUSE)));
         }
+        rules.extend(self.translated(to, from, refuses));
         rules
+    }
+
+    /// Packets that their sender addressed to a peer, and the answers to them, where the peer's address has been
+    /// translated since or is yet to be translated back. Only a place that translates has these rules: they need
+    /// conntrack, which is there then anyway and must not be switched on elsewhere.
+    fn translated(&self, to: bool, from: bool, refuses: bool) -> Vec<Rule> {
+        let to = if refuses { Some(REFUSE) } else { to.then_some(TO_PEER) };
+        let ways = [(to, Way::To), (from.then_some(FROM_PEER), Way::From)];
+        let of = |(fate, way): (Option<&'static str>, Way)| {
+            fate.map_or(Vec::new(), |fate| when(&self.matches_translated(way), &goto(fate)))
+        };
+        ways.into_iter().flat_map(of).collect()
+    }
+
+    /// The same for packets of this host, once they have been translated.
+    fn leave_translated(&self, to: bool, refuses: bool) -> Vec<Rule> {
+        let fate = if refuses { Some(REFUSE) } else { to.then_some(rerouting(Way::To)) };
+        fate.map_or(Vec::new(), |fate| when(&self.matches_translated(Way::To), &goto(fate)))
     }
 
     /// Packets on their way through this router.
     fn pass(&self, to: bool, from: bool, refuses: bool) -> Vec<Rule> {
+        let translated = self.translated(to, from, refuses);
         if refuses {
-            return when(&self.matches(Way::To), &goto(REFUSE));
+            return [when(&self.matches(Way::To), &goto(REFUSE)), translated].concat();
         }
         let hooked = rule([Stmt::In(vec![Key::Oif], COVERED), accept()]);
         let ways = [(from, Way::From, FROM_PEER), (to, Way::To, TO_PEER)];
         let judged = ways.into_iter().filter(|(judged, ..)| *judged);
         let judged: Vec<_> = judged.flat_map(|(_, way, fate)| when(&self.matches(way), &goto(fate))).collect();
-        if judged.is_empty() { judged } else { [vec![hooked], judged].concat() }
+        let judged = if judged.is_empty() { judged } else { [vec![hooked], judged].concat() };
+        [translated, judged].concat()
     }
 
     /// Packets of this host, before they are given a device that has no egress hook of ours.
@@ -92,7 +114,25 @@ impl Compiler<'_> {
         if !rules.is_empty() {
             rules.insert(0, rule([Stmt::In(vec![Key::Oif], COVERED), accept()]));
         }
-        rules
+        self.signed_by_peer().into_iter().chain(rules).collect()
+    }
+
+    /// The kernel signs an ICMP error with an address of the host that rejects; a client can read it, and has to find
+    /// the peer's. The quoted packet has it as its destination.
+    fn signed_by_peer(&self) -> Vec<Rule> {
+        if !matches!(self.fault.kind, Failure::DeadProcess(_)) || !self.fault.direction.to() {
+            return Vec::new();
+        }
+        let port_unreachable =
+            [(Ip::V4, [(Key::IcmpType, 3), (Key::IcmpCode, 3)]), (Ip::V6, [(Key::Icmp6Type, 1), (Key::Icmp6Code, 4)])];
+        let of = |(ip, error): (Ip, [(Key, u8); 2])| {
+            let set = sets::quoted(self.fault, ip)?;
+            let is_error = error.map(|(key, value)| Stmt::Is(key, Order::Eq, vec![value]));
+            let quoted = set.key[0].clone();
+            let about = [Stmt::In(set.key, set.name), Stmt::Copy(ip.saddr(), quoted)];
+            Some(rule(is_error.into_iter().chain(about)))
+        };
+        port_unreachable.into_iter().filter_map(of).collect()
     }
 
     /// What `leave` need not look at: devices with an egress hook of ours, and lo, whose packets come in again.

@@ -167,3 +167,50 @@ impl FromStr for Meta {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Code, Loss, LossScope, OpenConnections};
+
+    fn kinds() -> Vec<Kind> {
+        let loss = |scope| Kind::Lossy(Loss { per_myriad: 1205, scope });
+        let mut kinds = vec![
+            Kind::DeadHost,
+            Kind::Hush,
+            Kind::HungProcess,
+            Kind::Rebooted,
+            loss(LossScope::Packet),
+            loss(LossScope::Connection { seed: u32::MAX }),
+        ];
+        kinds.extend([OpenConnections::Fin, OpenConnections::Reset, OpenConnections::Keep].map(Kind::DeadProcess));
+        kinds.extend(Code::ALL.map(Kind::Unreachable));
+        kinds
+    }
+
+    #[test]
+    fn the_comment_of_a_table_says_what_the_fault_is_and_fits_into_nft_s_limit() {
+        for kind in kinds() {
+            let meta = Meta {
+                kind,
+                direction: Direction::From,
+                proto: Proto::Tcp,
+                since: "2026-11-30T05:00:00Z".into(),
+                lease: Some(Duration::from_secs(366 * 86_400)),
+                digest: u32::MAX,
+            };
+            let comment = meta.to_string();
+            assert!(comment.len() < 127, "{comment} has {} bytes", comment.len());
+            assert_eq!(comment.parse(), Ok(meta), "{comment}");
+        }
+    }
+
+    #[test]
+    fn a_comment_of_somebody_else_is_not_taken_for_ours() {
+        for foreign in
+            ["", "playdead", "playdead 1 ", "playdead 1 dead-host", "playdead 2 dead-host both all 0 since x", "x"]
+        {
+            assert!(foreign.parse::<Meta>().is_err(), "{foreign:?}");
+        }
+    }
+}

@@ -237,3 +237,71 @@ impl fmt::Display for Target {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_a_peer_is_understood() {
+        let net = |text: &str| Host::Net(text.parse().unwrap());
+        let ports = |first, last| Some(Ports { first, last });
+        let name = |text: &str| Host::Name(text.into());
+        for (text, host, port) in [
+            ("10.0.0.1", net("10.0.0.1/32"), None),
+            ("10.0.0.7/24", net("10.0.0.0/24"), None),
+            ("10.0.0.1:2379", net("10.0.0.1/32"), ports(2379, 2379)),
+            ("10.0.0.1:2379-2380", net("10.0.0.1/32"), ports(2379, 2380)),
+            ("fd00::1", net("fd00::1/128"), None),
+            ("[fd00::1]:80", net("fd00::1/128"), ports(80, 80)),
+            ("[fd00::/64]:80", net("fd00::/64"), ports(80, 80)),
+            ("etcd1", name("etcd1"), None),
+            ("lab/etcd1:2379", name("lab/etcd1"), ports(2379, 2379)),
+            ("db.example.org.", name("db.example.org"), None),
+        ] {
+            let spec: PeerSpec = text.parse().unwrap();
+            assert_eq!((spec.host, spec.ports), (host, port), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_malformed_peer_is_refused_with_a_line_that_names_it() {
+        for text in [
+            "",
+            ":80",
+            "10.0.0.1:",
+            "10.0.0.1:0",
+            "10.0.0.1:65536",
+            "10.0.0.1:+80",
+            "10.0.0.1:90-80",
+            "10.0.0.1/33",
+            "10.0.0.1/",
+            "10.0.0.256",
+            "10.0.0",
+            "fd00::1/129",
+            "[fd00::1",
+            "[fd00::1]80",
+            "[10.0.0.1]:80",
+            "fd00:::1",
+            "0.0.0.0",
+            "0.0.0.0/0",
+            "::",
+            "::/0",
+            "224.0.0.1",
+            "ff02::1",
+            "255.255.255.255",
+            "::ffff:10.0.0.1",
+            "a b",
+            "-etcd",
+            "etcd..1",
+            "etcd://x",
+            "etcd://x:1?all",
+            "etcd://x:1-2",
+            "\u{e9}tcd",
+            "a/b/c",
+        ] {
+            let error = text.parse::<PeerSpec>().expect_err(text);
+            assert!(!error.contains('\n') && !error.is_empty(), "{text}: {error}");
+        }
+    }
+}

@@ -259,3 +259,46 @@ pub fn read_back(first: &[u8], last: &[u8], label: Option<String>) -> Option<(Ta
 pub fn renewed(lease: Duration) -> Set {
     gate(LEASE, lease, &[[0x08, 0x00], [0x86, 0xdd], [0x08, 0x06]])
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn target() -> impl Strategy<Value = Target> {
+        // Few addresses and ports, so that prefixes and ranges meet.
+        (0u8..8, 28u8..=32, 1u16..12, 0u16..4).prop_map(|(host, bits, first, more)| {
+            let net = ipnet::Ipv4Net::new([10, 0, 0, host].into(), bits).unwrap().trunc();
+            Target { net: net.into(), ports: Some(Ports { first, last: first + more }), label: None }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_element_overlaps_another_and_all_that_was_named_is_covered(
+            targets in prop::collection::vec(target(), 1..12)
+        ) {
+            let kept = disjoint(targets.iter());
+            for host in 0..16u8 {
+                for port in 1..20 {
+                    let address = std::net::IpAddr::from([10, 0, 0, host]);
+                    let named = targets.iter().any(|target| target.names(address, port));
+                    let elements = kept.iter().filter(|target| target.names(address, port)).count();
+                    prop_assert_eq!(elements, usize::from(named), "{} {}", address, port);
+                }
+            }
+        }
+
+        #[test]
+        fn what_is_written_is_read_back(target in target()) {
+            let span = span(Kind::Ipv4, &target.net);
+            let ports = target.ports.unwrap();
+            let key = |address: &[u8], port: u16| {
+                [address, &[6, 0, 0, 0], &port.to_be_bytes(), &[0, 0]].concat()
+            };
+            let read = read_back(&key(&span.first, ports.first), &key(&span.last, ports.last), None);
+            prop_assert_eq!(read, Some((target, Some(6))));
+        }
+    }
+}

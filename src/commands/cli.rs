@@ -25,7 +25,7 @@ pub struct Cli {
     pub place: PlaceArgs,
 
     /// One JSON document on standard output instead of text.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Options")]
     pub json: bool,
 
     /// What to do.

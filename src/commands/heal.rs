@@ -34,7 +34,9 @@ pub(super) fn run(args: &PlaceArgs, heal: &HealArgs, json: bool) -> Result<ExitC
             Err(error) => failed.push(error.context(format!("place {}", place.label))),
         }
     }
-    report(&healed, json);
+    if failed.is_empty() || !healed.is_empty() {
+        report(&healed, json);
+    }
     // Teardown goes on after an error; all of them are told.
     match failed.len() {
         0 => Ok(ExitCode::SUCCESS),

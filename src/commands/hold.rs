@@ -78,21 +78,21 @@ impl Command {
         let mut command = process::Command::new(&self.program);
         command.args(&self.arguments);
         if let Some(user) = &self.user {
-            command.uid(user.uid.as_raw()).gid(user.gid.as_raw()).groups_of(user);
+            command.become_user(user);
             command.env("HOME", &user.dir).env("USER", &user.name).env("LOGNAME", &user.name);
         }
         command.spawn()
     }
 }
 
-trait GroupsOf {
-    fn groups_of(&mut self, user: &User) -> &mut Self;
+trait BecomeUser {
+    fn become_user(&mut self, user: &User) -> &mut Self;
 }
 
-impl GroupsOf for process::Command {
-    /// The user's supplementary groups instead of root's.
+impl BecomeUser for process::Command {
+    /// The user's groups instead of root's, and then the user: in this order, since setting groups takes privilege.
     #[expect(unsafe_code, reason = "std has no stable way to set supplementary groups")]
-    fn groups_of(&mut self, user: &User) -> &mut Self {
+    fn become_user(&mut self, user: &User) -> &mut Self {
         let (uid, gid) = (user.uid, user.gid);
         let name = std::ffi::CString::new(user.name.as_str()).unwrap_or_default();
         let groups = nix::unistd::getgrouplist(&name, gid).unwrap_or_else(|_| vec![gid]);

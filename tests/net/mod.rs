@@ -1,4 +1,6 @@
-//! A client and a peer on one network segment, in namespaces with random names, and a peer process to kill.
+//! A client and a peer on one network segment, or with a router between them, in namespaces with random names, and a
+//! peer process to kill.
+#![allow(dead_code, reason = "each test binary uses its own part of it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -23,31 +25,89 @@ pub(crate) fn nobody() -> SocketAddr {
     SocketAddr::new([10, 99, 0, 9].into(), PORT)
 }
 
-/// Three namespaces: the client, the peer, and the switch between them. Gone when dropped.
+/// Namespaces: the client, the peer, the switch between them, and a router if wanted. Gone when dropped.
 pub(crate) struct Segment {
     name: String,
+    routed: bool,
 }
 
 impl Segment {
     pub(crate) fn new() -> Self {
+        Self::of(false)
+    }
+
+    /// With a router between the client and the switch.
+    pub(crate) fn routed() -> Self {
+        Self::of(true)
+    }
+
+    fn of(routed: bool) -> Self {
         let nanos = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let segment = Self { name: format!("pdp{:x}{:05x}{number}", std::process::id(), nanos & 0xf_ffff) };
+        let name = format!("pdp{:x}{:05x}{number}", std::process::id(), nanos & 0xf_ffff);
+        let segment = Self { name, routed };
         segment.wire();
         segment
     }
 
     fn wire(&self) {
         let [client, peer, switch] = self.names();
-        for ns in [&client, &peer, &switch] {
-            ip(&["netns", "add", ns]);
-            ip(&["-n", ns, "link", "set", "lo", "up"]);
+        for ns in self.places() {
+            ip(&["netns", "add", &self.place(ns)]);
+            ip(&["-n", &self.place(ns), "link", "set", "lo", "up"]);
         }
         ip(&["-n", &switch, "link", "add", "br0", "type", "bridge"]);
         ip(&["-n", &switch, "link", "set", "br0", "up"]);
-        plug_in(&client, &switch, "c", 1);
+        if self.routed {
+            self.route();
+        } else {
+            plug_in(&client, &switch, "c", 1);
+        }
         plug_in(&peer, &switch, "p", 2);
+        if self.routed {
+            self.route_back();
+        }
         self.warm_neighbours();
+    }
+
+    /// The router has the client's place on the segment, and the client another one behind it.
+    fn route(&self) {
+        let (client, router) = (self.place("c"), self.place("r"));
+        plug_in(&router, &self.place("s"), "c", 1);
+        ip(&["-n", &client, "link", "add", "eth0", "type", "veth", "peer", "name", "eth1", "netns", &router]);
+        for (ns, device, address) in [(&client, "eth0", 2), (&router, "eth1", 1)] {
+            ip(&["-n", ns, "link", "set", device, "up"]);
+            ip(&["-n", ns, "addr", "add", &format!("10.98.0.{address}/24"), "dev", device]);
+            ip(&["-n", ns, "addr", "add", &format!("fd98::{address}/64"), "dev", device, "nodad"]);
+        }
+        for gateway in ["10.98.0.1", "fd98::1"] {
+            ip(&["-n", &client, "route", "add", "default", "via", gateway]);
+        }
+        inside(&router, &["sysctl", "-q", "-w", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"]);
+    }
+
+    fn route_back(&self) {
+        for gateway in ["10.99.0.1", "fd99::1"] {
+            ip(&["-n", &self.place("p"), "route", "add", "default", "via", gateway]);
+        }
+    }
+
+    /// Where rules can be written: c(lient), p(eer), s(witch), and r(outer).
+    pub(crate) fn places(&self) -> &'static [&'static str] {
+        if self.routed { &["c", "p", "s", "r"] } else { &["c", "p", "s"] }
+    }
+
+    /// The namespace of a place.
+    pub(crate) fn place(&self, role: &str) -> String {
+        format!("{}{role}", self.name)
+    }
+
+    /// Runs playdead at a place, and expects it to succeed.
+    pub(crate) fn playdead(&self, role: &str, words: &[&str]) -> String {
+        let program = env!("CARGO_BIN_EXE_playdead");
+        let output = Command::new(program).args(["--netns", &self.place(role)]).args(words).output().unwrap();
+        assert!(output.status.success(), "playdead at {role} {words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// A first ping in each family waits until the bridge forwards and the neighbours are known.
@@ -58,7 +118,7 @@ impl Segment {
     }
 
     fn names(&self) -> [String; 3] {
-        ["c", "p", "s"].map(|role| format!("{}{role}", self.name))
+        ["c", "p", "s"].map(|role| self.place(role))
     }
 
     pub(crate) fn client(&self) -> NetNs {
@@ -142,8 +202,8 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        for ns in self.names() {
-            let _ = Command::new("ip").args(["netns", "del", &ns]).status();
+        for role in self.places() {
+            let _ = Command::new("ip").args(["netns", "del", &self.place(role)]).status();
         }
     }
 }

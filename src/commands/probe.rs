@@ -49,6 +49,10 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "PROBE", value_delimiter = ',')]
     pub only: Vec<Probe>,
 
+    /// Print one line a peer for scripts: its address, then `PROBE: OUTCOME TIME` of each probe, separated by tabs.
+    #[arg(long)]
+    pub brief: bool,
+
     /// How long to wait between the end of COMMAND and the look: `kill` returns before a process is gone.
     #[arg(long, value_name = "D", default_value = "50ms", value_parser = duration, requires = "command")]
     pub settle: Duration,
@@ -97,7 +101,11 @@ pub(super) struct Ran {
 /// and with the code of a command that failed. Errors: the namespace cannot be entered, sockets cannot be made.
 pub fn run(args: &ProbeArgs, ns: &NetNs, targets: &[SocketAddr], json: bool) -> Result<ExitCode> {
     let report = look(args, ns, targets)?;
-    let text = if json { serde_json::to_string_pretty(&report)? + "\n" } else { probe_text::render(&report) };
+    let text = match (json, args.brief) {
+        (true, _) => serde_json::to_string_pretty(&report)? + "\n",
+        (false, true) => probe_text::brief(&report.observations),
+        (false, false) => probe_text::render(&report),
+    };
     io::stdout().write_all(text.as_bytes()).context("cannot write the result")?;
     Ok(exit_code(&report))
 }

@@ -1,7 +1,7 @@
 //! `playdead probe`: looks at a peer as a client does, and judges what was seen.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::probe_text;
+use super::{out, probe_text};
 use crate::kernel::netns::NetNs;
 use crate::model::observation::{Observation, Probe};
 use crate::model::signature::{Expect, Verdict, judge};
@@ -106,7 +106,7 @@ pub fn run(args: &ProbeArgs, ns: &NetNs, targets: &[SocketAddr], json: bool) -> 
         (false, true) => probe_text::brief(&report.observations),
         (false, false) => probe_text::render(&report),
     };
-    io::stdout().write_all(text.as_bytes()).context("cannot write the result")?;
+    out::print(&text)?;
     Ok(exit_code(&report))
 }
 

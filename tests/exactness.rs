@@ -5,6 +5,7 @@
 mod net;
 
 use std::fmt::Write;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use net::{Segment, Server};
@@ -194,6 +195,27 @@ fn a_dead_process_behind_a_router_closes_as_a_killed_one_for_the_ends() {
 fn a_bridge_refuses_in_the_name_of_a_dead_process() {
     let probes = &[Probe::Connect, Probe::Udp, Probe::UdpRecverr, Probe::Ping];
     Case { probes, ..KILLED }.holds_everywhere();
+}
+
+/// The kernel limits the ICMP errors that it sends to one host, and so must whatever sends them in its stead.
+#[test]
+fn a_burst_of_datagrams_draws_as_many_errors_as_from_a_killed_process() {
+    let count = |segment: &Segment, target| {
+        let burst = || {
+            let socket = UdpSocket::bind(if SocketAddr::is_ipv6(&target) { "[::]:0" } else { "0.0.0.0:0" }).unwrap();
+            socket.connect(target).unwrap();
+            (0..200).filter(|_| socket.send(b"?").is_err()).count()
+        };
+        segment.client().run(burst).unwrap()
+    };
+    // Nobody serves UDP there, so the real refusal needs no killing.
+    let segment = Segment::new();
+    let real = net::targets().map(|target| count(&segment, target));
+    for place in ["c", "p", "s"] {
+        let segment = Segment::new();
+        segment.playdead(place, &[&["dead-process"], PROCESS.as_slice()].concat());
+        assert_eq!(net::targets().map(|target| count(&segment, target)), real, "written at {place}");
+    }
 }
 
 const STOPPED: Case = Case {

@@ -196,6 +196,15 @@ impl Segment {
         self.inside(at, &["sysctl", "-q", "-w", setting]);
     }
 
+    /// Nobody limits how often ICMP errors are sent: for tests that draw more than six in a second.
+    pub(crate) fn unlimited_errors(&self) {
+        let all = [At::Client, At::Peer, At::Switch, At::Router];
+        for at in all.into_iter().filter(|at| self.routed || *at != At::Router) {
+            self.sysctl(at, "net.ipv4.icmp_ratelimit=0");
+            self.sysctl(at, "net.ipv6.icmp.ratelimit=0");
+        }
+    }
+
     /// The client gives a connect up after so many repeated SYNs, sent after 1, 3, 7, ... seconds.
     pub(crate) fn syn_retries(&self, number: u8) {
         self.sysctl(At::Client, &format!("net.ipv4.tcp_syn_retries={number}"));

@@ -6,49 +6,15 @@ mod net;
 use std::time::{Duration, Instant};
 
 use net::Segment;
+use net::view::{BRIEF, assert_met, assert_only, by, everything};
 use playdead::model::signature::{Code, Expect, judge};
 use playdead::probe::{Observation, Options, Outcome, Probe, Request, Watch, look};
-
-const BRIEF: Duration = Duration::from_millis(600);
-
-fn everything(timeout: Duration) -> Options {
-    Options { timeout, probes: Probe::ALL.to_vec(), ..Options::default() }
-}
-
-/// Opens, lets `event` happen, and looks.
-fn watch(segment: &Segment, timeout: Duration, event: impl FnOnce()) -> Vec<Observation> {
-    let ns = segment.client();
-    let mut watch = Watch::open(&ns, &net::targets(), &everything(timeout)).unwrap();
-    segment.wait_until_accepted();
-    watch.event();
-    event();
-    watch.finish().unwrap()
-}
-
-#[track_caller]
-fn assert_met(expect: Expect, seen: &[Observation]) {
-    let verdict = judge(expect, seen);
-    assert!(verdict.met, "{:#?}\n{seen:#?}", verdict.differing().collect::<Vec<_>>());
-}
-
-#[track_caller]
-fn assert_only(expect: Expect, seen: &[Observation]) {
-    assert_met(expect, seen);
-    let kinds = ["alive", "dead-host", "dead-process", "hush", "hung-process", "rebooted"];
-    for other in kinds.iter().map(|kind| kind.parse().unwrap()).filter(|other| *other != expect) {
-        assert!(!judge(other, seen).met, "also taken for {other}: {seen:#?}");
-    }
-}
-
-fn by(seen: &[Observation], probe: Probe) -> impl Iterator<Item = &Observation> {
-    seen.iter().filter(move |observation| observation.probe == probe)
-}
 
 #[test]
 fn a_healthy_peer_answers_in_every_way() {
     let segment = Segment::new();
     let _server = segment.serve();
-    let seen = watch(&segment, BRIEF, || {});
+    let seen = segment.watch(BRIEF, || {});
     assert_eq!(seen.len(), 12);
     assert_only(Expect::Alive, &seen);
     for observation in by(&seen, Probe::Connect) {
@@ -72,7 +38,7 @@ fn a_healthy_peer_answers_in_every_way() {
 fn a_killed_process_refuses_at_once_and_closes_what_was_open() {
     let segment = Segment::new();
     let server = segment.serve();
-    let seen = watch(&segment, BRIEF, || drop(server));
+    let seen = segment.watch(BRIEF, || drop(server));
     assert_only(Expect::DeadProcess, &seen);
     for observation in by(&seen, Probe::Connect).chain(by(&seen, Probe::Udp)) {
         assert_eq!(observation.outcome, Outcome::errno("ECONNREFUSED"));
@@ -93,7 +59,7 @@ fn a_killed_process_refuses_at_once_and_closes_what_was_open() {
 fn a_stopped_process_is_acknowledged_by_its_kernel_and_never_answers() {
     let segment = Segment::new();
     let server = segment.serve();
-    let seen = watch(&segment, BRIEF, || server.stop());
+    let seen = segment.watch(BRIEF, || server.stop());
     assert_only(Expect::HungProcess, &seen);
     for observation in by(&seen, Probe::Writing) {
         let tcp = observation.tcp.as_ref().unwrap();
@@ -106,7 +72,7 @@ fn a_stopped_process_is_acknowledged_by_its_kernel_and_never_answers() {
 fn an_unplugged_peer_is_silent_and_open_connections_retransmit() {
     let segment = Segment::new();
     let _server = segment.serve();
-    let seen = watch(&segment, BRIEF, || segment.unplug());
+    let seen = segment.watch(BRIEF, || segment.unplug());
     assert_only(Expect::DeadHost, &seen);
     for observation in by(&seen, Probe::Connect).chain(by(&seen, Probe::Idle)).chain(by(&seen, Probe::Ping)) {
         assert_eq!(observation.outcome, Outcome::Silence);
@@ -124,7 +90,7 @@ fn a_rebooted_machine_resets_what_was_open_once_something_is_sent() {
     let segment = Segment::new();
     let server = segment.serve();
     let mut again = None;
-    let seen = watch(&segment, BRIEF, || again = Some(segment.reboot(server)));
+    let seen = segment.watch(BRIEF, || again = Some(segment.reboot(server)));
     assert_only(Expect::Rebooted, &seen);
     for observation in by(&seen, Probe::Idle) {
         assert_eq!(observation.outcome, Outcome::Silence, "{observation:#?}");
@@ -142,7 +108,7 @@ fn a_process_whose_refusals_are_filtered_is_silent_while_its_machine_answers_pin
         "type filter hook output priority 0; tcp sport 2379 tcp flags & (rst | fin) != 0 drop; \
          icmp type destination-unreachable drop; icmpv6 type destination-unreachable drop;",
     );
-    let seen = watch(&segment, BRIEF, || drop(server));
+    let seen = segment.watch(BRIEF, || drop(server));
     assert_only(Expect::Hush, &seen);
 }
 
@@ -180,8 +146,7 @@ fn assert_refusal(code: &str, v4: &str, v6: &str) {
 #[test]
 fn a_connect_to_an_unplugged_warm_neighbour_times_out_in_the_kernels_time() {
     let segment = Segment::new();
-    segment.client_sysctl("net.ipv4.tcp_syn_retries=1");
-    segment.client_sysctl("net.ipv4.tcp_syn_linear_timeouts=0");
+    segment.syn_retries(1);
     segment.pin_neighbours();
     segment.unplug();
     let how = Options { timeout: Duration::from_secs(5), probes: vec![Probe::Connect], ..Options::default() };
@@ -279,7 +244,7 @@ fn a_watch_that_is_given_up_leaves_no_connection_open() {
 fn the_times_of_an_event_that_takes_long_count_from_its_start() {
     let segment = Segment::new();
     let server = segment.serve();
-    let seen = watch(&segment, BRIEF, || {
+    let seen = segment.watch(BRIEF, || {
         std::thread::sleep(Duration::from_millis(300));
         drop(server);
         std::thread::sleep(Duration::from_millis(300));
@@ -305,11 +270,4 @@ fn loopback_is_looked_at_without_hearing_oneself() {
     let targets = ["127.0.0.1:1".parse().unwrap(), "[::1]:1".parse().unwrap()];
     let seen = look(&ns, &targets, &Options { timeout: BRIEF, ..Options::default() }).unwrap();
     assert_met(Expect::DeadProcess, &seen);
-}
-
-/// Not a test: the peer of the tests above, which start this very program again for it.
-#[test]
-#[ignore = "a server that the tests start and kill"]
-fn server() {
-    net::server();
 }

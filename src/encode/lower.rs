@@ -56,6 +56,7 @@ mod nft {
     pub(super) const META_NFPROTO: u32 = 15;
     pub(super) const META_L4PROTO: u32 = 16;
     pub(super) const META_PKTTYPE: u32 = 19;
+    pub(super) const META_IIFKIND: u32 = 26;
     pub(super) const CT_DIRECTION: u32 = 1;
     pub(super) const CT_STATUS: u32 = 2;
     /// `linux/netfilter/nf_conntrack_common.h`
@@ -306,6 +307,7 @@ fn meta_or_ct(key: &Key, reg: u32) -> Instr {
         Key::Nfproto => Instr::Meta { key: nft::META_NFPROTO, reg },
         Key::L4proto => Instr::Meta { key: nft::META_L4PROTO, reg },
         Key::IifName => Instr::Meta { key: nft::META_IIFNAME, reg },
+        Key::IifKind => Instr::Meta { key: nft::META_IIFKIND, reg },
         Key::Oif => Instr::Meta { key: nft::META_OIF, reg },
         Key::CtDirection => Instr::Ct { key: nft::CT_DIRECTION, direction: None, reg },
         Key::CtOriginalDport => Instr::Ct { key: nft::CT_PROTO_DST, direction: original, reg },

@@ -33,11 +33,11 @@ pub enum Code {
     Net,
     /// Port unreachable.
     Port,
-    /// Protocol unreachable; ICMPv6 has a parameter problem instead.
+    /// Protocol unreachable; ICMPv6 has a parameter problem instead, which nftables cannot send: port unreachable then.
     Protocol,
     /// Host prohibited; ICMPv6 administratively prohibited.
     HostProhibited,
-    /// Network prohibited; ICMPv6 administratively prohibited.
+    /// Network prohibited; ICMPv6 route rejected, or administratively prohibited.
     NetProhibited,
     /// Administratively prohibited.
     AdminProhibited,
@@ -101,33 +101,34 @@ impl Serialize for Expect {
 }
 
 impl Code {
-    /// The errno that the kernel makes of this code (`icmp_err_convert`, `icmpv6_err_convert`).
-    pub fn errno(self, v6: bool) -> &'static str {
+    /// The errnos that the kernel makes of what this code is sent as (`icmp_err_convert`, `icmpv6_err_convert`).
+    pub fn errnos(self, v6: bool) -> &'static [&'static str] {
         match (self, v6) {
-            (Self::Host, _) | (Self::HostProhibited | Self::AdminProhibited, false) => "EHOSTUNREACH",
-            (Self::Net, _) | (Self::NetProhibited, false) => "ENETUNREACH",
-            (Self::Port, _) => "ECONNREFUSED",
-            (Self::Protocol, false) => "ENOPROTOOPT",
-            (Self::Protocol, true) => "EPROTO",
-            (Self::HostProhibited | Self::NetProhibited | Self::AdminProhibited, true) => "EACCES",
+            (Self::Host, _) | (Self::HostProhibited | Self::AdminProhibited, false) => &["EHOSTUNREACH"],
+            (Self::Net, _) | (Self::NetProhibited, false) => &["ENETUNREACH"],
+            (Self::Port, _) => &["ECONNREFUSED"],
+            (Self::Protocol, false) => &["ENOPROTOOPT"],
+            (Self::Protocol, true) => &["EPROTO", "ECONNREFUSED"],
+            (Self::HostProhibited | Self::NetProhibited | Self::AdminProhibited, true) => &["EACCES"],
         }
     }
 
-    /// ICMP or ICMPv6 type and code.
-    pub fn icmp(self, v6: bool) -> (u8, u8) {
+    /// ICMP or ICMPv6 type and code, as hosts and routers send it, and as a firewall does that knows only type 1.
+    pub fn icmp(self, v6: bool) -> &'static [(u8, u8)] {
         match (self, v6) {
-            (Self::Net, false) => (3, 0),
-            (Self::Host, false) => (3, 1),
-            (Self::Protocol, false) => (3, 2),
-            (Self::Port, false) => (3, 3),
-            (Self::NetProhibited, false) => (3, 9),
-            (Self::HostProhibited, false) => (3, 10),
-            (Self::AdminProhibited, false) => (3, 13),
-            (Self::Net, true) => (1, 0),
-            (Self::NetProhibited | Self::HostProhibited | Self::AdminProhibited, true) => (1, 1),
-            (Self::Host, true) => (1, 3),
-            (Self::Port, true) => (1, 4),
-            (Self::Protocol, true) => (4, 1),
+            (Self::Net, false) => &[(3, 0)],
+            (Self::Host, false) => &[(3, 1)],
+            (Self::Protocol, false) => &[(3, 2)],
+            (Self::Port, false) => &[(3, 3)],
+            (Self::NetProhibited, false) => &[(3, 9)],
+            (Self::HostProhibited, false) => &[(3, 10)],
+            (Self::AdminProhibited, false) => &[(3, 13)],
+            (Self::Net, true) => &[(1, 0)],
+            (Self::HostProhibited | Self::AdminProhibited, true) => &[(1, 1)],
+            (Self::NetProhibited, true) => &[(1, 6), (1, 1)],
+            (Self::Host, true) => &[(1, 3)],
+            (Self::Port, true) => &[(1, 4)],
+            (Self::Protocol, true) => &[(4, 1), (1, 4)],
         }
     }
 

@@ -87,7 +87,7 @@ fn echo(expect: Expect, v6: bool) -> Vec<Outcome> {
 /// The errnos of a code, or of every code.
 fn errnos(code: Option<Code>, v6: bool) -> Vec<Outcome> {
     let codes = code.map_or_else(|| CODES.map(|(code, _)| code).to_vec(), |code| vec![code]);
-    let mut names: Vec<_> = codes.iter().map(|code| code.errno(v6)).collect();
+    let mut names: Vec<_> = codes.iter().flat_map(|code| code.errnos(v6)).copied().collect();
     names.sort_unstable();
     names.dedup();
     names.into_iter().map(Outcome::errno).collect()
@@ -180,7 +180,7 @@ fn code_agrees(expect: Expect, seen: &Observation) -> bool {
     let Expect::Unreachable(Some(code)) = expect else { return true };
     let wanted = code.icmp(is_v6(seen.target));
     let remote = |error: &&QueuedError| error.origin.starts_with("icmp");
-    seen.errors.iter().filter(remote).all(|error| (error.kind, error.code) == wanted)
+    seen.errors.iter().filter(remote).all(|error| wanted.contains(&(error.kind, error.code)))
 }
 
 /// An IPv4 peer of an IPv6 socket is spoken to, and answers, in IPv4.

@@ -104,6 +104,8 @@ pub enum Key {
     Mark,
     /// `iifname`.
     IifName,
+    /// `meta iifkind`: what sort of device a packet came in by (`bridge`, `veth`, ...).
+    IifKind,
     /// `meta oif`: the index of the device that a packet leaves by.
     Oif,
     /// `ip saddr`.
@@ -165,7 +167,7 @@ impl Key {
             Self::Nfproto => Kind::Nfproto,
             Self::Mark => Kind::Mark,
             Self::L4proto => Kind::Proto,
-            Self::IifName => Kind::IfName,
+            Self::IifName | Self::IifKind => Kind::IfName,
             Self::Oif => Kind::IfIndex,
             Self::Saddr4 | Self::Daddr4 | Self::ArpSaddr | Self::ArpDaddr => Kind::Ipv4,
             Self::Saddr6 | Self::Daddr6 => Kind::Ipv6,
@@ -191,6 +193,7 @@ impl fmt::Display for Key {
             Self::L4proto => f.write_str("meta l4proto"),
             Self::Mark => f.write_str("meta mark"),
             Self::IifName => f.write_str("iifname"),
+            Self::IifKind => f.write_str("meta iifkind"),
             Self::Oif => f.write_str("oif"),
             Self::Saddr4 => f.write_str("ip saddr"),
             Self::Daddr4 => f.write_str("ip daddr"),

@@ -1,23 +1,39 @@
-//! A client and a peer on one network segment, or with a router between them, in namespaces with random names, and a
-//! peer process to kill.
-#![allow(dead_code, reason = "each test binary uses its own part of it")]
+//! A client and a peer, on one network segment or with a router between, in namespaces with random names; a peer's
+//! process to kill, and views of it.
+#![allow(dead_code, reason = "every test program uses a part of it")]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+pub(crate) mod capture;
+pub(crate) mod cli;
+pub(crate) mod server;
+pub(crate) mod view;
 
-use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, waitpid};
-use nix::unistd::Pid;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::process::Command;
+
 use playdead::kernel::netns::NetNs;
 
-const PORT: u16 = 2379;
-static NEXT: AtomicU32 = AtomicU32::new(0);
+use server::Server;
+
+/// The port that faults are about.
+pub(crate) const PORT: u16 = 2379;
+/// A port of the same process that they are not about; datagrams are sent back there.
+pub(crate) const OTHER_PORT: u16 = 2380;
 
 /// The peer by both families.
 pub(crate) fn targets() -> [SocketAddr; 2] {
-    ["10.99.0.2", "fd99::2"].map(|address| SocketAddr::new(address.parse().unwrap(), PORT))
+    at_port(PORT)
+}
+
+/// The peer's other port by both families.
+pub(crate) fn other_port() -> [SocketAddr; 2] {
+    at_port(OTHER_PORT)
+}
+
+/// A port of the peer by both families.
+pub(crate) fn at_port(port: u16) -> [SocketAddr; 2] {
+    ["10.99.0.2", "fd99::2"].map(|address| SocketAddr::new(address.parse().unwrap(), port))
 }
 
 /// An address on the segment that nobody has.
@@ -25,248 +41,224 @@ pub(crate) fn nobody() -> SocketAddr {
     SocketAddr::new([10, 99, 0, 9].into(), PORT)
 }
 
-/// Namespaces: the client, the peer, the switch between them, and a router if wanted. Gone when dropped.
+/// A namespace of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum At {
+    Client,
+    Peer,
+    /// The bridge that the peer is plugged in at.
+    Switch,
+    /// Between the client and the switch, if there is one.
+    Router,
+}
+
+/// The namespaces. Gone when dropped.
 pub(crate) struct Segment {
     name: String,
     routed: bool,
 }
 
 impl Segment {
+    /// The client at `10.99.0.1` and `fd99::1`, the peer at `.2`, and the switch between them.
     pub(crate) fn new() -> Self {
-        Self::of(false)
+        Self::wired(false)
     }
 
-    /// With a router between the client and the switch.
+    /// The client at `10.98.0.1` and `fd98::1`, and a router that is `254` there and on the peer's segment.
     pub(crate) fn routed() -> Self {
-        Self::of(true)
+        Self::wired(true)
     }
 
-    fn of(routed: bool) -> Self {
-        let nanos = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("pdp{:x}{:05x}{number}", std::process::id(), nanos & 0xf_ffff);
-        let segment = Self { name, routed };
+    fn wired(routed: bool) -> Self {
+        let random = RandomState::new().hash_one(std::process::id()) >> 24;
+        let segment = Self { name: format!("pdp{random:010x}"), routed };
         segment.wire();
         segment
     }
 
     fn wire(&self) {
-        let [client, peer, switch] = self.names();
-        for ns in self.places() {
-            ip(&["netns", "add", &self.place(ns)]);
-            ip(&["-n", &self.place(ns), "link", "set", "lo", "up"]);
+        let [client, peer, switch] = [At::Client, At::Peer, At::Switch].map(|at| self.name(at));
+        for ns in self.names() {
+            NetNs::create(&ns).unwrap();
+            ip(&["-n", &ns, "link", "set", "lo", "up"]);
         }
         ip(&["-n", &switch, "link", "add", "br0", "type", "bridge"]);
         ip(&["-n", &switch, "link", "set", "br0", "up"]);
         if self.routed {
-            self.route();
+            let router = self.name(At::Router);
+            plug_in(&router, &switch, "r", 254);
+            self.wire_router(&client, &router);
         } else {
             plug_in(&client, &switch, "c", 1);
         }
         plug_in(&peer, &switch, "p", 2);
-        if self.routed {
-            self.route_back();
-        }
+        self.lead_peer_back();
         self.warm_neighbours();
     }
 
-    /// The router has the client's place on the segment, and the client another one behind it.
-    fn route(&self) {
-        let (client, router) = (self.place("c"), self.place("r"));
-        plug_in(&router, &self.place("s"), "c", 1);
-        ip(&["-n", &client, "link", "add", "eth0", "type", "veth", "peer", "name", "eth1", "netns", &router]);
-        for (ns, device, address) in [(&client, "eth0", 2), (&router, "eth1", 1)] {
-            ip(&["-n", ns, "link", "set", device, "up"]);
-            ip(&["-n", ns, "addr", "add", &format!("10.98.0.{address}/24"), "dev", device]);
-            ip(&["-n", ns, "addr", "add", &format!("fd98::{address}/64"), "dev", device, "nodad"]);
+    fn wire_router(&self, client: &str, router: &str) {
+        ip(&["-n", client, "link", "add", "eth0", "type", "veth", "peer", "name", "eth1", "netns", router]);
+        for (ns, device, number) in [(client, "eth0", 1), (router, "eth1", 254)] {
+            address(ns, device, 98, number);
         }
-        for gateway in ["10.98.0.1", "fd98::1"] {
-            ip(&["-n", &client, "route", "add", "default", "via", gateway]);
+        ip(&["-n", client, "route", "add", "default", "via", "10.98.0.254"]);
+        ip(&["-n", client, "-6", "route", "add", "default", "via", "fd98::254"]);
+        self.sysctl(At::Router, "net.ipv4.ip_forward=1");
+        self.sysctl(At::Router, "net.ipv6.conf.all.forwarding=1");
+    }
+
+    fn lead_peer_back(&self) {
+        if self.routed {
+            let peer = self.name(At::Peer);
+            ip(&["-n", &peer, "route", "add", "default", "via", "10.99.0.254"]);
+            ip(&["-n", &peer, "-6", "route", "add", "default", "via", "fd99::254"]);
         }
-        inside(&router, &["sysctl", "-q", "-w", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"]);
-    }
-
-    fn route_back(&self) {
-        for gateway in ["10.99.0.1", "fd99::1"] {
-            ip(&["-n", &self.place("p"), "route", "add", "default", "via", gateway]);
-        }
-    }
-
-    /// Where rules can be written: c(lient), p(eer), s(witch), and r(outer).
-    pub(crate) fn places(&self) -> &'static [&'static str] {
-        if self.routed { &["c", "p", "s", "r"] } else { &["c", "p", "s"] }
-    }
-
-    /// The namespace of a place.
-    pub(crate) fn place(&self, role: &str) -> String {
-        format!("{}{role}", self.name)
-    }
-
-    /// Runs playdead at a place, and expects it to succeed.
-    pub(crate) fn playdead(&self, role: &str, words: &[&str]) -> String {
-        let program = env!("CARGO_BIN_EXE_playdead");
-        let output = Command::new(program).args(["--netns", &self.place(role)]).args(words).output().unwrap();
-        assert!(output.status.success(), "playdead at {role} {words:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
     }
 
     /// A first ping in each family waits until the bridge forwards and the neighbours are known.
     fn warm_neighbours(&self) {
-        for address in ["10.99.0.2", "fd99::2"] {
-            inside(&self.names()[0], &["ping", "-q", "-c", "1", "-W", "5", address]);
+        // A router that has just got its addresses may say unreachable at first.
+        let client = self.name(At::Client);
+        for target in targets() {
+            let ping = ["netns", "exec", &client, "ping", "-q", "-c", "1", "-W", "1", &target.ip().to_string()];
+            let answered = (0..20).any(|_| Command::new("ip").args(ping).output().unwrap().status.success());
+            assert!(answered, "{target} does not answer pings");
         }
     }
 
-    fn names(&self) -> [String; 3] {
-        ["c", "p", "s"].map(|role| self.place(role))
+    /// What the namespace is called.
+    pub(crate) fn name(&self, at: At) -> String {
+        let role = match at {
+            At::Client => "c",
+            At::Peer => "p",
+            At::Switch => "s",
+            At::Router => "r",
+        };
+        format!("{}{role}", self.name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let all = [At::Client, At::Peer, At::Switch, At::Router];
+        all.into_iter().filter(|at| self.routed || *at != At::Router).map(|at| self.name(at)).collect()
+    }
+
+    pub(crate) fn netns(&self, at: At) -> NetNs {
+        NetNs::named(&self.name(at)).unwrap()
     }
 
     pub(crate) fn client(&self) -> NetNs {
-        NetNs::named(&self.names()[0]).unwrap()
-    }
-
-    /// Starts the peer's process.
-    pub(crate) fn serve(&self) -> Server {
-        let program = std::env::current_exe().unwrap();
-        let mut child = Command::new("ip")
-            .args(["netns", "exec", &self.names()[1]])
-            .arg(program)
-            .args(["--exact", "server", "--ignored", "--nocapture"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        assert!(lines.any(|line| line.unwrap().contains("listening")), "the peer's process did not start");
-        Server { child }
+        self.netns(At::Client)
     }
 
     /// Connections are accepted in order: once a later one is answered, those before it have a process.
     /// Killing the process would reset the others instead of closing them.
     pub(crate) fn wait_until_accepted(&self) {
-        let mut later = self.client().run(|| TcpStream::connect(targets()[0])).unwrap().unwrap();
+        let mut later = self.connect(targets()[0]);
         later.write_all(b"?").unwrap();
         later.read_exact(&mut [0]).unwrap();
     }
 
     /// Pulls the peer's cable at the switch.
     pub(crate) fn unplug(&self) {
-        ip(&["-n", &self.names()[2], "link", "set", "p", "nomaster"]);
+        ip(&["-n", &self.name(At::Switch), "link", "set", "p", "nomaster"]);
     }
 
     /// Takes the peer's power and gives it back: its machine has the same addresses and knows nothing any more.
     pub(crate) fn reboot(&self, server: Server) -> Server {
-        let [_, peer, switch] = self.names();
+        let (peer, switch) = (self.name(At::Peer), self.name(At::Switch));
         self.unplug();
         drop(server);
         ip(&["-n", &peer, "link", "del", "eth0"]);
         ip(&["netns", "del", &peer]);
         ip(&["netns", "add", &peer]);
         plug_in(&peer, &switch, "p", 2);
+        self.lead_peer_back();
         self.warm_neighbours();
         self.serve()
     }
 
     /// Gives the peer these nftables rules.
     pub(crate) fn filter_on_peer(&self, chain: &str) {
-        inside(&self.names()[1], &["nft", &format!("table inet probe {{ chain filter {{ {chain} }}; }}")]);
+        self.nft(At::Peer, &format!("table inet probe {{ chain filter {{ {chain} }}; }}"));
     }
 
     pub(crate) fn forget_neighbours(&self) {
-        ip(&["-n", &self.names()[0], "neigh", "flush", "dev", "eth0"]);
+        ip(&["-n", &self.name(At::Client), "neigh", "flush", "dev", "eth0"]);
     }
 
     /// Neighbour entries that never fail, as behind a quiet router.
     pub(crate) fn pin_neighbours(&self) {
-        let shown = inside(&self.names()[1], &["cat", "/sys/class/net/eth0/address"]);
-        for address in ["10.99.0.2", "fd99::2"] {
-            ip(&["-n", &self.names()[0], "neigh", "replace", address, "lladdr", shown.trim(), "dev", "eth0"]);
+        let shown = self.inside(At::Peer, &["cat", "/sys/class/net/eth0/address"]);
+        for target in targets() {
+            let address = target.ip().to_string();
+            let client = self.name(At::Client);
+            ip(&["-n", &client, "neigh", "replace", &address, "lladdr", shown.trim(), "dev", "eth0"]);
         }
     }
 
-    pub(crate) fn client_sysctl(&self, setting: &str) {
-        inside(&self.names()[0], &["sysctl", "-q", "-w", setting]);
+    pub(crate) fn sysctl(&self, at: At, setting: &str) {
+        self.inside(at, &["sysctl", "-q", "-w", setting]);
+    }
+
+    /// Nobody limits how often ICMP errors are sent: for tests that draw more than six in a second.
+    pub(crate) fn unlimited_errors(&self) {
+        let all = [At::Client, At::Peer, At::Switch, At::Router];
+        for at in all.into_iter().filter(|at| self.routed || *at != At::Router) {
+            self.sysctl(at, "net.ipv4.icmp_ratelimit=0");
+            self.sysctl(at, "net.ipv6.icmp.ratelimit=0");
+        }
+    }
+
+    /// The client gives a connect up after so many repeated SYNs, sent after 1, 3, 7, ... seconds.
+    pub(crate) fn syn_retries(&self, number: u8) {
+        self.sysctl(At::Client, &format!("net.ipv4.tcp_syn_retries={number}"));
+        self.sysctl(At::Client, "net.ipv4.tcp_syn_linear_timeouts=0");
     }
 
     /// The client's own routing refuses the peer.
     pub(crate) fn refuse_by_route(&self, kind: &str) {
-        ip(&["-n", &self.names()[0], "route", "add", kind, "10.99.0.2/32"]);
-        ip(&["-n", &self.names()[0], "-6", "route", "add", kind, "fd99::2/128", "metric", "1"]);
+        let client = self.name(At::Client);
+        ip(&["-n", &client, "route", "add", kind, "10.99.0.2/32"]);
+        ip(&["-n", &client, "-6", "route", "add", kind, "fd99::2/128", "metric", "1"]);
     }
 
     /// How many TCP connections of the client stand.
     pub(crate) fn established(&self) -> usize {
-        let shown = inside(&self.names()[0], &["cat", "/proc/net/tcp", "/proc/net/tcp6"]);
+        let shown = self.inside(At::Client, &["cat", "/proc/net/tcp", "/proc/net/tcp6"]);
         shown.lines().filter(|line| line.split_whitespace().nth(3) == Some("01")).count()
+    }
+
+    /// Runs a command in a namespace and gives what it prints.
+    pub(crate) fn inside(&self, at: At, command: &[&str]) -> String {
+        ip(&[&["netns", "exec", &self.name(at)], command].concat())
     }
 }
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        for role in self.places() {
-            let _ = Command::new("ip").args(["netns", "del", &self.place(role)]).status();
+        for ns in self.names() {
+            let _ = NetNs::delete(&ns);
         }
     }
 }
 
 /// A cable from the switch to a machine, with the same MAC address every time.
 fn plug_in(ns: &str, switch: &str, port: &str, number: u8) {
-    let mac = format!("02:00:00:00:00:0{number}");
+    let mac = format!("02:00:00:00:00:{number:02x}");
     ip(&["-n", ns, "link", "add", "eth0", "address", &mac, "type", "veth", "peer", "name", port, "netns", switch]);
     ip(&["-n", switch, "link", "set", port, "master", "br0", "up"]);
-    ip(&["-n", ns, "link", "set", "eth0", "up"]);
-    ip(&["-n", ns, "addr", "add", &format!("10.99.0.{number}/24"), "dev", "eth0"]);
-    ip(&["-n", ns, "addr", "add", &format!("fd99::{number}/64"), "dev", "eth0", "nodad"]);
+    address(ns, "eth0", 99, number);
 }
 
-/// Runs a command in the namespace of that name and gives what it prints.
-fn inside(ns: &str, command: &[&str]) -> String {
-    ip(&[&["netns", "exec", ns], command].concat())
+/// Gives a device its addresses, and takes it up.
+fn address(ns: &str, device: &str, net: u8, number: u8) {
+    ip(&["-n", ns, "link", "set", device, "up"]);
+    ip(&["-n", ns, "addr", "add", &format!("10.{net}.0.{number}/24"), "dev", device]);
+    ip(&["-n", ns, "addr", "add", &format!("fd{net}::{number}/64"), "dev", device, "nodad"]);
 }
 
-fn ip(args: &[&str]) -> String {
+pub(crate) fn ip(args: &[&str]) -> String {
     let output = Command::new("ip").args(args).output().unwrap();
     assert!(output.status.success(), "ip {args:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
-}
-
-/// The peer's process. Killed with SIGKILL when dropped.
-pub(crate) struct Server {
-    child: Child,
-}
-
-impl Server {
-    /// Stops it for real. `kill` returns before the threads on other processors have stopped.
-    pub(crate) fn stop(&self) {
-        let pid = Pid::from_raw(self.child.id().cast_signed());
-        kill(pid, Signal::SIGSTOP).unwrap();
-        waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Serves `GET` over HTTP/1.1 on both families, and closes on `BYE`, for ever.
-pub(crate) fn server() {
-    let listener = TcpListener::bind(("::", PORT)).unwrap();
-    println!("listening");
-    for stream in listener.incoming() {
-        let stream = stream.unwrap();
-        std::thread::spawn(move || answer(stream));
-    }
-}
-
-fn answer(mut stream: TcpStream) {
-    let mut buffer = [0; 1024];
-    while let Ok(bytes @ 1..) = stream.read(&mut buffer) {
-        if buffer[..bytes].starts_with(b"BYE")
-            || stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_err()
-        {
-            return;
-        }
-    }
 }

@@ -15,6 +15,9 @@ pub(super) const FROM_PEER: &str = "from_peer";
 /// The chain that answers in the peer's stead.
 pub(super) const REFUSE: &str = "refuse";
 
+/// The first and the last type of its messages (RFC 4861).
+const NEIGHBOUR_DISCOVERY: [u8; 2] = [133, 137];
+
 impl Compiler<'_> {
     /// The chain for packets that go `way`; without rules where they pass.
     pub(super) fn fate(&self, way: Way, vanish: Vanish) -> Chain {
@@ -27,7 +30,16 @@ impl Compiler<'_> {
             (true, Way::To) => self.fate_to(vanish),
             (true, Way::From) => self.fate_from(vanish),
         };
-        chain(name, None, rules)
+        chain(name, None, self.sparing_neighbours(rules))
+    }
+
+    /// A machine that is there for its neighbours answers them, over IPv6 by packets of its own address.
+    fn sparing_neighbours(&self, mut rules: Vec<Rule>) -> Vec<Rule> {
+        let every_protocol = matches!(self.fault.kind, Failure::Unreachable(_) | Failure::Lossy(_));
+        if every_protocol && !self.silences_neighbours() && !rules.is_empty() {
+            rules.insert(0, rule([Stmt::Is(Key::Icmp6Type, Order::Within, NEIGHBOUR_DISCOVERY.to_vec()), accept()]));
+        }
+        rules
     }
 
     fn fate_to(&self, vanish: Vanish) -> Vec<Rule> {
@@ -94,7 +106,7 @@ impl Compiler<'_> {
             }
             _ => Vec::new(),
         };
-        chain(REFUSE, None, rules)
+        chain(REFUSE, None, self.sparing_neighbours(rules))
     }
 }
 

@@ -40,9 +40,14 @@ impl Compiler<'_> {
     /// Packets that have just come in, before they are routed.
     fn arrive(&self, to: bool, from: bool, refuses: bool) -> Vec<Rule> {
         let mut rules = vec![rule([is_mark(DOOMED_MARK), Stmt::Do(Verdict::Drop)])];
+        if self.is_lossy() {
+            // The dice must not roll twice: what a bridge passes on or up to this host was judged there. With
+            // br_netfilter even what it passes on comes by here.
+            rules.push(rule([by_bridge(), accept()]));
+        }
         rules.extend(self.errors(Vanish::Drop));
         if from {
-            // A packet that only passes through is judged when it leaves; the dice must not roll twice.
+            // A packet that only passes through is judged when it leaves.
             let here = self.is_lossy().then(|| fib(Order::Ne, UNICAST));
             rules.extend(when(&with_extra(self.matches(Way::From), here.as_ref()), &goto(FROM_PEER)));
         }
@@ -337,9 +342,17 @@ fn fib(order: Order, kind: u32) -> Stmt {
 }
 
 fn on_lo() -> Stmt {
-    let mut name = b"lo".to_vec();
-    name.resize(16, 0);
-    Stmt::Is(Key::IifName, Order::Eq, name)
+    Stmt::Is(Key::IifName, Order::Eq, sixteen_bytes("lo"))
+}
+
+fn by_bridge() -> Stmt {
+    Stmt::Is(Key::IifKind, Order::Eq, sixteen_bytes("bridge"))
+}
+
+fn sixteen_bytes(name: &str) -> Vec<u8> {
+    let mut bytes = name.as_bytes().to_vec();
+    bytes.resize(16, 0);
+    bytes
 }
 
 fn with_extra(conditions: Vec<Vec<Stmt>>, extra: Option<&Stmt>) -> Vec<Vec<Stmt>> {

@@ -106,11 +106,15 @@ fn parse_etcd(text: &str, rest: &str) -> Result<Host, String> {
         Some("others") => Members::Others,
         Some(other) => return Err(format!("{text}: ?{other} is not one of ?leader, ?followers, ?others")),
     };
+    let write = || format!("{text}: write etcd://HOST:PORT of a member's client port");
+    if endpoint.is_empty() {
+        return Err(write());
+    }
     match split_port(endpoint)? {
         (Host::Name(_) | Host::Net(_), Some(ports)) if ports.first == ports.last => {
             Ok(Host::Etcd { endpoint: endpoint.into(), which })
         }
-        _ => Err(format!("{text}: write etcd://HOST:PORT of a member's client port")),
+        _ => Err(write()),
     }
 }
 
@@ -174,7 +178,7 @@ fn parse_host(text: &str, host: &str) -> Result<Host, String> {
 }
 
 fn is_numeric(host: &str) -> bool {
-    host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+    !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
 /// Addresses that never name a machine.

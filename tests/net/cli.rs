@@ -1,5 +1,6 @@
 //! The real binary, run on the places of a segment, and what the kernel then lists.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,21 @@ pub(crate) fn words(line: &str) -> impl Iterator<Item = &str> {
 pub(crate) fn stdout_of(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A listing without what depends on when it was made: the time in the comment, and what is left of leases.
+pub(crate) fn timeless(listing: &str) -> String {
+    let word = |(before, word): (&str, &str)| match before {
+        "since" => "T\"".to_owned(),
+        "expires" => "T".to_owned(),
+        _ => word.trim_end_matches(',').to_owned(),
+    };
+    let line = |line: &str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let before = std::iter::once("").chain(words.iter().copied());
+        before.zip(words.iter().copied()).map(word).collect::<Vec<_>>().join(" ")
+    };
+    listing.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 impl Segment {
@@ -108,6 +124,12 @@ pub(crate) struct Held {
 impl Held {
     pub(crate) fn send(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
+    /// Reads what it and its command print until this comes.
+    pub(crate) fn wait_until_it_says(&mut self, text: &str) {
+        let mut lines = BufReader::new(self.child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains(text)), "it never said {text}");
     }
 
     /// Waits for its end.

@@ -44,7 +44,7 @@ fn a_layer_uses_only_the_layers_before_it() {
     for source in sources() {
         let Some(layer) = source.layer() else { continue };
         let Some((_, may_use)) = LAYERS.iter().find(|(name, _)| *name == layer) else {
-            wrong.push(format!("{}: the layer {layer} is not in tests/layers.rs", source.name));
+            wrong.push(format!("{}: the layer {layer} is not in tests/layers/main.rs", source.name));
             continue;
         };
         for path in source.paths() {

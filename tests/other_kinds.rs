@@ -102,7 +102,9 @@ fn a_hung_process_is_one_that_was_stopped() {
             })
             .map(|thread| thread.join().unwrap())
     });
-    real.iter().for_each(|real| assert_only(Expect::HungProcess, real));
+    for real in &real {
+        assert_only(Expect::HungProcess, real);
+    }
     at_all(|routed, at| {
         let segment = segment(routed);
         let _server = segment.serve();

@@ -29,17 +29,19 @@ fn segment(routed: bool) -> Segment {
     if routed { Segment::routed() } else { Segment::new() }
 }
 
-/// Where the peer dies: for real, or by a rule at a place.
-fn deaths() -> Vec<(bool, Option<At>)> {
+/// Where the peer dies: whether behind a router, and by a rule at which place; `None`: for real.
+type Death = (bool, Option<At>);
+
+fn deaths() -> Vec<Death> {
     let real = [(false, None), (true, None)];
     real.into_iter().chain(PLACES.map(|(routed, at)| (routed, Some(at)))).collect()
 }
 
 /// What is seen at every place at once, the real ones by `routed`.
-fn everywhere<T: Send>(run: impl Fn(&Segment, Option<At>) -> T + Sync) -> Vec<((bool, Option<At>), T)> {
+fn everywhere<T: Send>(run: impl Fn(&Segment, Option<At>) -> T + Sync) -> Vec<(Death, T)> {
     let run = &run;
     thread::scope(|scope| {
-        let start = |(routed, at): (bool, Option<At>)| {
+        let start = |(routed, at): Death| {
             let thread = scope.spawn(move || run(&segment(routed), at));
             ((routed, at), thread)
         };
@@ -55,7 +57,7 @@ fn kill(segment: &Segment, at: Option<At>) {
     }
 }
 
-fn assert_all_alike(seen: &[((bool, Option<At>), Vec<Observation>)]) {
+fn assert_all_alike(seen: &[(Death, Vec<Observation>)]) {
     for ((routed, at), simulated) in seen.iter().filter(|((_, at), _)| at.is_some()) {
         let (_, real) = seen.iter().find(|((r, at), _)| r == routed && at.is_none()).unwrap();
         assert_alike(&format!("routed {routed}, at {at:?}"), simulated, real);
@@ -211,7 +213,9 @@ fn a_peer_on_loopback_is_silent_for_everyone_there() {
         assert_eq!(connect.outcome, Outcome::errno("ETIMEDOUT"), "{connect:#?}");
         assert!((2950.0..3250.0).contains(&connect.took_ms), "{connect:#?}");
     }
-    loopback.iter().for_each(|target| send_many(&segment, *target, 100));
+    for target in loopback {
+        send_many(&segment, target, 100);
+    }
     segment.heal(At::Client);
     assert_met(Expect::Alive, &segment.look(BRIEF, &loopback));
 }
@@ -241,8 +245,10 @@ fn a_device_that_appears_while_the_fault_is_in_force_is_silent_too() {
         assert_eq!(connect.outcome, Outcome::errno("ETIMEDOUT"), "{connect:#?}");
         assert!((2950.0..3250.0).contains(&connect.took_ms), "{connect:#?}");
     }
-    targets().iter().for_each(|target| send_many(&segment, *target, 100));
-    targets().iter().for_each(|target| ping_in_vain(&segment, &target.ip().to_string()));
+    for target in targets() {
+        send_many(&segment, target, 100);
+        ping_in_vain(&segment, &target.ip().to_string());
+    }
     segment.heal(At::Client);
     let mut stream = segment.connect(targets()[0]);
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();

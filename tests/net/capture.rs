@@ -40,7 +40,7 @@ impl Capture {
                 times[target].push(time);
             }
         }
-        times.map(|times| times.iter().map(|time| *time - times[0]).collect())
+        times.map(|times| times.iter().map(|time| time.saturating_sub(times[0])).collect())
     }
 
     /// Every RST that was received from a peer: what of it is the same each time.

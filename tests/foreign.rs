@@ -50,7 +50,7 @@ fn foreign_tables_are_byte_for_byte_what_they_were_and_do_not_blunt_a_fault() {
                     if at == At::Switch && expect == Expect::DeadProcess {
                         continue;
                     }
-                    let seen = segment.watch(BRIEF, || drop(segment.playdead(at, line)));
+                    let seen = segment.watch_fault(BRIEF, at, line);
                     assert_only(expect, &seen);
                     let during = segment.listed(at);
                     before

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use net::view::{BRIEF, assert_alike, assert_met, assert_only, by};
-use net::{At, OTHER_PORT, Segment, at_port, other_port, targets};
+use net::{At, OTHER_PORT, PORT, Segment, at_port, other_port, targets};
 use playdead::model::Code;
 use playdead::model::signature::Expect;
 use playdead::probe::{Outcome, Probe};
@@ -108,7 +108,7 @@ fn a_hung_process_is_one_that_was_stopped() {
     at_all(|routed, at| {
         let segment = segment(routed);
         let _server = segment.serve();
-        let seen = segment.watch(BRIEF, || drop(segment.playdead(at, &format!("hung-process {PORTS}"))));
+        let seen = segment.watch_fault(BRIEF, at, &format!("hung-process {PORTS}"));
         assert_only(Expect::HungProcess, &seen);
         let tcp: Vec<_> =
             seen.iter().filter(|seen| !matches!(seen.probe, Probe::Udp | Probe::UdpRecverr)).cloned().collect();
@@ -135,22 +135,39 @@ fn every_code_is_seen_as_its_errno_wherever_the_rule_is() {
         let _server = segment.serve();
         segment.unlimited_errors();
         for code in Code::ALL {
-            segment.playdead(at, &format!("unreachable {HOST} --code {} --name u --replace", code.name()));
-            let seen = segment.look(Duration::from_millis(1500), &targets());
-            let expect = format!("unreachable:{}", code.name()).parse().unwrap();
-            assert_met(expect, &seen);
-            for connect in by(&seen, Probe::Connect) {
-                // A hard code ends an attempt at once; over IPv4 so does every other.
-                assert!(connect.took_ms < 1400.0, "{at:?}: {connect:#?}");
-            }
-            for datagram in by(&seen, Probe::UdpRecverr) {
+            let (name, port) = (code.name(), port_of(code));
+            segment.playdead(at, &format!("unreachable 10.99.0.2:{port} [fd99::2]:{port} --code {name} --name {name}"));
+        }
+        let all: Vec<_> = Code::ALL.into_iter().flat_map(|code| at_port(port_of(code))).collect();
+        let seen = segment.look(Duration::from_millis(1500), &all);
+        for code in Code::ALL {
+            let of_code = seen.iter().filter(|seen| seen.target.port() == port_of(code));
+            let of_code: Vec<_> = of_code.cloned().collect();
+            assert_met(format!("unreachable:{}", code.name()).parse().unwrap(), &of_code);
+            for datagram in by(&of_code, Probe::UdpRecverr) {
                 let errno = Outcome::errno(errno(code, datagram.target.is_ipv6()));
                 assert_eq!(datagram.outcome, errno, "{at:?} {}: {datagram:#?}", code.name());
             }
         }
+        for ping in by(&seen, Probe::Ping) {
+            assert_eq!(ping.outcome, Outcome::Answered, "{at:?}: only ports are refused");
+        }
         segment.heal(at);
         segment.assert_alive();
     });
+}
+
+/// Where a closed port would say the same, one that is open.
+fn port_of(code: Code) -> u16 {
+    match code {
+        Code::Port => PORT,
+        Code::Protocol => OTHER_PORT,
+        Code::Net => 9001,
+        Code::Host => 9002,
+        Code::NetProhibited => 9003,
+        Code::HostProhibited => 9004,
+        Code::AdminProhibited => 9005,
+    }
 }
 
 /// `icmp_err_convert` of the kernel, and its `icmpv6_err_convert`.
@@ -188,7 +205,7 @@ fn open_connections_survive_an_icmp_error() {
     at_all(|routed, at| {
         let segment = segment(routed);
         let _server = segment.serve();
-        let seen = segment.watch(BRIEF, || drop(segment.playdead(at, &format!("unreachable {HOST}"))));
+        let seen = segment.watch_fault(BRIEF, at, &format!("unreachable {HOST}"));
         for writing in by(&seen, Probe::Writing) {
             assert_eq!(writing.outcome, Outcome::Unacknowledged, "{at:?}: {writing:#?}");
             assert_eq!(writing.tcp.as_ref().unwrap().state, "ESTABLISHED");
@@ -208,7 +225,7 @@ fn a_rebooted_machine_resets_who_sends_and_talks_to_who_is_new() {
     at_all(|routed, at| {
         let segment = segment(routed);
         let _server = segment.serve();
-        let seen = segment.watch(BRIEF, || drop(segment.playdead(at, &format!("rebooted {HOST}"))));
+        let seen = segment.watch_fault(BRIEF, at, &format!("rebooted {HOST}"));
         assert_only(Expect::Rebooted, &seen);
         for (seen, real) in seen.iter().zip(&real) {
             assert_eq!(seen.outcome, real.outcome, "{at:?}: {seen:#?}\n{real:#?}");
@@ -285,7 +302,8 @@ fn lost_ports(routed: bool, at: At, seed: u32) -> BTreeSet<u16> {
         let socket = segment.client().run(|| UdpSocket::bind(("10.99.0.1", *port))).unwrap().unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(30))).unwrap();
         socket.connect(at_port(OTHER_PORT)[0]).unwrap();
-        let answered = (0..5).filter(|_| socket.send(b"?").is_ok() && socket.recv(&mut [0; 64]).is_ok()).count();
+        (0..5).for_each(|_| assert_eq!(socket.send(b"?").unwrap(), 1));
+        let answered = (0..5).take_while(|_| socket.recv(&mut [0; 64]).is_ok()).count();
         assert!(answered == 0 || answered == 5, "port {port}: {answered} of 5 answered");
         answered == 0
     };

@@ -1,225 +1,294 @@
-//! How faults end: by the kernel's clock, with a process, with a command; and what they survive.
+//! How long a fault lasts: with the process, with a command, by the kernel's clock, until healed; and what else is in
+//! the namespace stays as it was.
 
-mod net;
-
-use std::net::{SocketAddr, UdpSocket};
-use std::process::Output;
-use std::thread::sleep;
+use std::io::ErrorKind;
+use std::net::UdpSocket;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use net::cli::{playdead, timeless, words};
-use net::{At, OTHER_PORT, Segment, at_port, ip};
-use nix::sys::signal::Signal;
+use playdead::kernel::netns::NetNs;
 
-const DEAD: &str = "dead-host 10.99.0.2 fd99::2";
-const SOON: Duration = Duration::from_secs(5);
+static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Asks the peer again and again until it answers on both families.
-fn time_of_first_answer(segment: &Segment, limit: Duration) -> Instant {
-    let start = Instant::now();
-    let sockets = at_port(OTHER_PORT).map(|target| {
-        let any: SocketAddr = if target.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { "[::]:0".parse().unwrap() };
-        let socket = segment.client().run(|| UdpSocket::bind(any)).unwrap().unwrap();
-        socket.connect(target).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        socket
-    });
-    let mut answered = [false; 2];
-    while answered != [true; 2] {
-        assert!(start.elapsed() < limit, "no answer: {answered:?}");
-        for (socket, answered) in sockets.iter().zip(&mut answered) {
-            let _ = socket.send(b"?");
-            *answered |= socket.recv(&mut [0; 64]).is_ok();
+/// A namespace with nothing but its loopback device, and a UDP socket on it that tells whether the fault bites.
+struct Alone {
+    name: String,
+    receiver: UdpSocket,
+    sender: UdpSocket,
+}
+
+const PEER: &str = "127.0.0.1";
+
+impl Alone {
+    fn new() -> Self {
+        let nanos = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("pdl{:x}{nanos:x}{number}", std::process::id());
+        let ns = NetNs::create(&name).unwrap();
+        run("ip", &["-n", &name, "link", "set", "lo", "up"]);
+        let bind = || UdpSocket::bind((PEER, 0)).unwrap();
+        let (receiver, sender) = ns.run(|| (bind(), bind())).unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        receiver.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        Self { name, receiver, sender }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_playdead"));
+        command.args(["--netns", &self.name]).args(words);
+        command
+    }
+
+    fn playdead(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    fn succeed(&self, words: &[&str]) -> String {
+        let output = self.playdead(words);
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Starts a holder, and waits until it says that the fault is in force.
+    fn hold(&self, words: &[&str]) -> Child {
+        let mut child = self.command(words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        self.wait_until(true, Duration::from_secs(5));
+        assert!(child.try_wait().unwrap().is_none(), "{words:?} has ended already");
+        child
+    }
+
+    /// Whether a datagram sent now is lost. The sender must not notice either way.
+    fn bites(&self) -> bool {
+        self.sender.send(b"?").expect("the sender sees no error");
+        match self.receiver.recv(&mut [0; 8]) {
+            Ok(_) => false,
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
+                true
+            }
         }
-        sleep(Duration::from_millis(2));
     }
-    Instant::now()
-}
 
-/// chaosblade#702: the timeout did not fire. xk6-disruptor#295, litmus#2359, netavark#1223: the tool was gone.
-#[test]
-fn a_lease_ends_by_itself_with_no_playdead_left() {
-    for at in [At::Client, At::Peer, At::Switch] {
-        let segment = Segment::new();
-        let _server = segment.serve();
+    /// Waits until it bites or not, and gives how long that took.
+    fn wait_until(&self, bites: bool, patience: Duration) -> Duration {
         let start = Instant::now();
-        segment.playdead(at, &format!("{DEAD} --for 2s --name lease"));
-        let applied = Instant::now();
-        assert_eq!(segment.status(at)[0]["active"], true);
-        let answer = time_of_first_answer(&segment, SOON);
-        assert!(answer - start >= Duration::from_secs(2), "{at:?}: {:?} after the start", answer - start);
-        assert!(answer - applied <= Duration::from_millis(2200), "{at:?}: {:?} after it was applied", answer - applied);
-        // chaos-mesh#1401: whether a fault is active can be told.
-        let status = segment.status(at);
-        assert_eq!((&status[0]["active"], &status[0]["left_ms"]), (&false.into(), &0.into()), "{status:?}");
-        assert!(segment.playdead(at, "status").contains("expired"));
-        segment.heal(at);
+        while self.bites() != bites {
+            assert!(start.elapsed() < patience, "after {patience:?} it is still not so that it bites: {bites}");
+        }
+        start.elapsed()
+    }
+
+    fn ruleset(&self) -> String {
+        run("ip", &["netns", "exec", &self.name, "nft", "-s", "list", "ruleset"])
+    }
+
+    fn load(&self, rules: &str) {
+        run("ip", &["netns", "exec", &self.name, "nft", rules]);
     }
 }
 
-#[test]
-fn a_renewed_lease_counts_from_its_renewal() {
-    let segment = Segment::new();
-    let _server = segment.serve();
-    segment.playdead(At::Client, &format!("{DEAD} --for 600ms --name lease"));
-    sleep(Duration::from_millis(300));
-    let start = Instant::now();
-    segment.playdead(At::Client, "renew lease --for 1s");
-    let renewed = Instant::now();
-    let left = segment.status(At::Client)[0]["left_ms"].as_u64().unwrap();
-    assert!((500..=1000).contains(&left), "{left} ms left");
-    let answer = time_of_first_answer(&segment, SOON);
-    assert!(answer - start >= Duration::from_secs(1), "{:?} after the renewal", answer - start);
-    assert!(answer - renewed <= Duration::from_millis(1200), "{:?} after the renewal", answer - renewed);
+impl Drop for Alone {
+    fn drop(&mut self) {
+        let _ = NetNs::delete(&self.name);
+    }
 }
 
-#[test]
-fn what_has_no_lease_is_not_renewed() {
-    let segment = Segment::new();
-    segment.playdead(At::Client, &format!("{DEAD} --name open"));
-    for line in ["renew open --for 1s", "renew nobody --for 1s"] {
-        assert_eq!(segment.run(At::Client, line).status.code(), Some(1), "{line}");
-    }
-    assert_eq!(segment.status(At::Client)[0]["active"], true);
+fn run(program: &str, words: &[&str]) -> String {
+    let output = Command::new(program).args(words).output().unwrap();
+    assert!(output.status.success(), "{program} {words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn signal(child: &Child, signal: &str) {
+    run("kill", &["-s", signal, &child.id().to_string()]);
 }
 
 #[test]
 fn a_held_fault_is_gone_within_100_ms_of_sigkill() {
-    for at in [At::Client, At::Peer, At::Switch] {
-        let segment = Segment::new();
-        let held = segment.hold(at, &format!("{DEAD} --hold"));
-        held.send(Signal::SIGKILL);
-        segment.time_to_heal(at, Duration::from_millis(100));
+    let alone = Alone::new();
+    let mut holder = alone.hold(&["dead-host", PEER, "--hold"]);
+    holder.kill().unwrap();
+    let healed = alone.wait_until(false, Duration::from_millis(100));
+    holder.wait().unwrap();
+    assert_eq!(alone.ruleset(), "", "healed after {healed:?}");
+}
+
+/// litmus-go#239: an abort did not restore.
+#[test]
+fn every_signal_that_ends_a_process_heals_a_held_fault() {
+    for name in ["INT", "TERM", "HUP", "QUIT"] {
+        let alone = Alone::new();
+        let mut holder = alone.hold(&["dead-host", PEER, "--hold"]);
+        signal(&holder, name);
+        assert!(holder.wait().unwrap().success(), "{name}");
+        assert!(!alone.bites(), "{name}");
+        assert_eq!(alone.ruleset(), "", "{name}");
     }
 }
 
-/// litmus-go#239: abort did not restore.
+/// chaosblade#702: a timeout did not fire.
 #[test]
-fn signals_that_end_a_hold_heal_it_and_are_success() {
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
-        let segment = Segment::new();
-        let held = segment.hold(At::Client, &format!("{DEAD} --hold"));
-        held.send(signal);
-        segment.time_to_heal(At::Client, Duration::from_millis(100));
-        assert_eq!(held.end(SOON).code(), Some(0), "{signal}");
+fn a_lease_of_two_seconds_ends_between_2_0_and_2_2_s_with_playdead_gone() {
+    let alone = Alone::new();
+    let before = Instant::now();
+    alone.succeed(&["dead-host", PEER, "--for", "2s", "--name", "leased"]);
+    let after = Instant::now();
+    assert!(alone.bites());
+    alone.wait_until(false, Duration::from_secs(3));
+    assert!(before.elapsed() > Duration::from_secs(2) && after.elapsed() < Duration::from_millis(2200));
+    assert!(alone.succeed(&["status"]).contains("expired"));
+    alone.succeed(&["heal"]);
+    assert_eq!(alone.ruleset(), "");
+}
+
+#[test]
+fn a_renewed_lease_lasts_from_the_renewal_on() {
+    let alone = Alone::new();
+    alone.succeed(&["dead-host", PEER, "--for", "300ms", "--name", "leased"]);
+    alone.succeed(&["renew", "leased", "--for", "1s"]);
+    let renewed = Instant::now();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(alone.bites());
+    alone.wait_until(false, Duration::from_secs(1));
+    assert!(renewed.elapsed() > Duration::from_millis(950), "{:?}", renewed.elapsed());
+    // It can be brought back to life, too.
+    alone.succeed(&["renew", "leased", "--for", "1s"]);
+    assert!(alone.bites());
+}
+
+#[test]
+fn the_fault_lasts_as_long_as_the_command_whose_exit_code_comes_through() {
+    let alone = Alone::new();
+    for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143)] {
+        let ran = alone.playdead(&["dead-host", PEER, "--", "sh", "-c", script]);
+        assert_eq!(ran.status.code(), Some(code), "{script}: {ran:?}");
+        assert!(!alone.bites(), "{script}");
     }
-}
-
-/// comcast#37: "destroyed", but still there.
-#[test]
-fn healing_what_another_process_holds_returns_when_it_is_gone() {
-    let segment = Segment::new();
-    for (lifetime, code) in [("--hold", 0), ("-- sleep 100", 128 + 15)] {
-        let held = segment.hold(At::Client, &format!("{DEAD} --name held {lifetime}"));
-        let other = segment.run(At::Client, "heal somebody-else");
-        assert!(other.status.success() && !segment.listed(At::Client).is_empty(), "{other:?}");
-        segment.playdead(At::Client, "heal held");
-        assert_eq!(segment.listed(At::Client), "");
-        assert_eq!(held.end(SOON).code(), Some(code), "{lifetime}");
-    }
+    assert_eq!(alone.playdead(&["dead-host", PEER, "--", "no-such-command-anywhere"]).status.code(), Some(127));
+    assert_eq!(alone.playdead(&["dead-host", PEER, "--", "/etc/passwd"]).status.code(), Some(126));
+    let mut running = alone.hold(&["dead-host", PEER, "--", "sleep", "0.4"]);
+    assert!(running.wait().unwrap().success());
+    assert!(!alone.bites());
+    assert_eq!(alone.ruleset(), "");
 }
 
 #[test]
-fn a_held_fault_survives_that_another_program_flushes_the_ruleset() {
-    let segment = Segment::new();
-    let held = segment.hold(At::Client, &format!("{DEAD} --hold"));
-    segment.nft(At::Client, "table inet other { chain c { }; }");
-    let before = segment.listed(At::Client);
-    segment.nft(At::Client, "flush ruleset");
-    let after = segment.listed(At::Client);
-    assert!(before.contains("table inet other") && !after.contains("table inet other"), "{after}");
-    let status = segment.status(At::Client);
-    assert_eq!((status.len(), &status[0]["held"]), (1, &true.into()), "{status:?}");
-    assert_eq!(status[0]["holder_pid"], held.child.id());
-}
-
-fn during(segment: &Segment, command: &[&str]) -> Output {
-    let line = format!("{DEAD} --");
-    playdead().args(["--netns", &segment.name(At::Client)]).args(words(&line)).args(command).output().unwrap()
+fn signals_are_passed_on_to_the_command_and_heal_at_once() {
+    let alone = Alone::new();
+    // It takes its time over the signal; the fault does not.
+    let script = "trap 'sleep 0.5; exit 9' TERM; while :; do sleep 0.05; done";
+    let mut running = alone.hold(&["dead-host", PEER, "--", "sh", "-c", script]);
+    signal(&running, "TERM");
+    alone.wait_until(false, Duration::from_millis(200));
+    assert_eq!(running.wait().unwrap().code(), Some(9));
 }
 
 #[test]
-fn a_commands_exit_code_comes_through() {
-    let segment = Segment::new();
-    let codes: [(&[&str], i32); 6] = [
-        (&["true"], 0),
-        (&["sh", "-c", "exit 7"], 7),
-        (&["no-such-command-anywhere"], 127),
-        (&["/etc/hosts"], 126),
-        (&["sh", "-c", "kill -9 $$"], 128 + 9),
-        (&["sh", "-c", "kill -TERM $$"], 128 + 15),
-    ];
-    for (command, code) in codes {
-        let output = during(&segment, command);
-        assert_eq!(output.status.code(), Some(code), "{command:?}: {output:?}");
-        assert_eq!(segment.listed(At::Client), "", "{command:?}");
-    }
+fn a_command_runs_as_the_user_it_is_told() {
+    let alone = Alone::new();
+    let ran = alone.playdead(&["dead-host", PEER, "--user", "nobody", "--", "id", "-un"]);
+    assert!(String::from_utf8_lossy(&ran.stdout).ends_with("nobody\n"), "{ran:?}");
+    assert_eq!(alone.playdead(&["dead-host", PEER, "--user", "no-such-user", "--", "id"]).status.code(), Some(2));
 }
 
 #[test]
-fn the_fault_is_there_while_the_command_runs_and_at_no_other_time() {
-    let segment = Segment::new();
-    let client = segment.name(At::Client);
-    let output = during(&segment, &["ip", "netns", "exec", &client, "nft", "list", "tables"]);
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("table inet playdead-"), "{output:?}");
-    assert_eq!(segment.listed(At::Client), "");
+fn a_fault_that_another_process_holds_is_let_go_when_heal_asks() {
+    let alone = Alone::new();
+    let mut holder = alone.hold(&["dead-host", PEER, "--hold", "--name", "held"]);
+    assert!(alone.succeed(&["status"]).contains(&format!("with process {}", holder.id())));
+    let again = alone.playdead(&["dead-host", PEER, "--name", "held", "--replace"]);
+    assert_eq!(again.status.code(), Some(1), "{again:?}");
+    alone.succeed(&["heal", "held"]);
+    assert!(!alone.bites());
+    assert!(holder.wait().unwrap().success());
 }
 
 #[test]
-fn signals_are_passed_on_to_the_command() {
-    for (signal, healed) in [(Signal::SIGTERM, true), (Signal::SIGINT, true), (Signal::SIGUSR1, false)] {
-        let segment = Segment::new();
-        let mut command = playdead();
-        command.args(["--netns", &segment.name(At::Client)]).args(words(DEAD)).args(["--", "sh", "-c"]);
-        // It takes its time over it, but who ends playdead wants the fault gone now.
-        command.arg("trap 'sleep 0.5; exit 42' TERM INT USR1; echo ready; while :; do sleep 0.02; done");
-        let mut held = segment.hold_by(At::Client, command);
-        held.wait_until_it_says("ready");
-        held.send(signal);
-        if healed {
-            segment.time_to_heal(At::Client, Duration::from_millis(200));
-        } else {
-            sleep(Duration::from_millis(100));
-            assert_ne!(segment.listed(At::Client), "", "{signal} does not end it");
+fn a_held_fault_survives_another_program_that_flushes_the_ruleset() {
+    let alone = Alone::new();
+    let mut holder = alone.hold(&["dead-host", PEER, "--hold"]);
+    alone.load("flush ruleset");
+    assert!(alone.bites());
+    signal(&holder, "TERM");
+    holder.wait().unwrap();
+    assert!(!alone.bites());
+}
+
+/// chaos-mesh#763, chaosd#178: rules doubled, and one removal was not enough.
+#[test]
+fn applied_twice_and_healed_once_nothing_is_left() {
+    let alone = Alone::new();
+    alone.succeed(&["dead-host", PEER]);
+    let once = alone.ruleset();
+    alone.succeed(&["dead-host", PEER]);
+    let mask = |rules: &str| rules.lines().filter(|line| !line.contains("since")).collect::<String>();
+    assert_eq!(mask(&alone.ruleset()), mask(&once));
+    alone.succeed(&["heal"]);
+    assert_eq!(alone.ruleset(), "");
+    // None there is success.
+    alone.succeed(&["heal"]);
+}
+
+/// chaosd#207: the rules of one experiment were removed with another's.
+#[test]
+fn several_faults_are_healed_in_any_order() {
+    for order in [["a", "b", "c"], ["b", "c", "a"], ["c", "b", "a"]] {
+        let alone = Alone::new();
+        alone.succeed(&["dead-host", PEER, "--name", "a"]);
+        alone.succeed(&["lossy", PEER, "--percent", "1", "--name", "b"]);
+        alone.succeed(&["hung-process", "127.0.0.1:9", "--name", "c"]);
+        for (name, left) in order.iter().zip([2, 1, 0]) {
+            alone.succeed(&["heal", name]);
+            let status: serde_json::Value = serde_json::from_str(&alone.succeed(&["--json", "status"])).unwrap();
+            let faults = status["faults"].as_array().unwrap();
+            assert_eq!(faults.len(), left);
+            assert_eq!(alone.bites(), faults.iter().any(|fault| fault["name"] == "a"));
         }
-        assert_eq!(held.end(SOON).code(), Some(42), "{signal}");
-        assert_eq!(segment.listed(At::Client), "");
+        assert_eq!(alone.ruleset(), "");
     }
 }
 
-/// xk6-disruptor#295, litmus#2359, netavark#1223; comcast#41: half-made rules. chaos-mesh#310: heal needs no file.
+/// ClickHouse#60217, jepsen#63: parallel runs collided.
 #[test]
-fn killed_at_any_moment_it_leaves_the_whole_fault_or_none() {
-    let segment = Segment::new();
-    let line = format!("{DEAD} --name torn");
-    let start = Instant::now();
-    segment.playdead(At::Client, &line);
-    let usual = start.elapsed();
-    let whole = timeless(&segment.listed(At::Client));
-    segment.heal(At::Client);
-    let mut seen = [0, 0];
-    for turn in 0..60_u32 {
-        let mut command = playdead();
-        let mut child = command.args(["--netns", &segment.name(At::Client)]).args(words(&line)).spawn().unwrap();
-        sleep(usual * (turn % 30) / 25);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let left = timeless(&segment.listed(At::Client));
-        seen[usize::from(left.is_empty())] += 1;
-        assert!(left.is_empty() || left == whole, "{left}\n---\n{whole}");
-        assert_eq!(segment.status(At::Client).len(), usize::from(!left.is_empty()));
-        segment.heal(At::Client);
-    }
-    assert!(seen[0] > 5 && seen[1] > 5, "{} whole, {} none: killed at the wrong moments", seen[0], seen[1]);
+fn fifty_at_once_in_one_namespace_all_succeed() {
+    let alone = Alone::new();
+    std::thread::scope(|scope| {
+        for number in 0..50 {
+            let alone = &alone;
+            scope.spawn(move || {
+                alone.succeed(&["dead-host", &format!("10.50.0.{number}"), "--name", &format!("n{number}")])
+            });
+        }
+    });
+    let status: serde_json::Value = serde_json::from_str(&alone.succeed(&["--json", "status"])).unwrap();
+    assert_eq!(status["faults"].as_array().unwrap().len(), 50);
+    // The same fault from many sides is one fault.
+    std::thread::scope(|scope| {
+        for _ in 0..10 {
+            scope.spawn(|| alone.succeed(&["dead-host", "10.50.1.1", "--name", "same"]));
+        }
+    });
+    alone.succeed(&["heal"]);
+    assert_eq!(alone.ruleset(), "");
 }
 
-/// A namespace that goes takes its faults with it, and heal says nothing of it.
 #[test]
-fn a_held_fault_of_a_namespace_that_is_deleted_goes_with_it() {
-    let segment = Segment::new();
-    let held = segment.hold(At::Switch, &format!("{DEAD} --hold"));
-    ip(&["netns", "del", &segment.name(At::Switch)]);
-    held.send(Signal::SIGTERM);
-    assert_eq!(held.end(SOON).code(), Some(0));
+fn tables_of_others_are_byte_for_byte_what_they_were() {
+    let alone = Alone::new();
+    alone.load(
+        "table inet playdead-foo { comment \"not playdead's\"; chain c { type filter hook input priority -300; accept; }; }; \
+         table inet firewall { chain in { type filter hook input priority 0; ct state established,related accept; accept; }; }",
+    );
+    let before = alone.ruleset();
+    let taken = alone.playdead(&["dead-host", PEER, "--name", "foo"]);
+    assert_eq!(taken.status.code(), Some(1), "{taken:?}");
+    assert_eq!(alone.ruleset(), before);
+    // A connection that the firewall has accepted already is cut too (sts#48).
+    assert!(!alone.bites());
+    alone.succeed(&["dead-host", PEER, "--name", "bar"]);
+    assert!(alone.bites());
+    alone.succeed(&["heal", "foo"]);
+    alone.succeed(&["heal"]);
+    assert_eq!(alone.ruleset(), before);
 }

@@ -11,7 +11,7 @@ use super::cli::{FaultArgs, PlaceArgs};
 use super::inforce::{InForce, foreign, outline, read};
 use super::peers::targets;
 use super::place::{self, Place};
-use super::{Usage, closing, facts, hold, shown};
+use super::{Usage, closing, facts, hold, out, shown};
 use crate::encode::Builder;
 use crate::kernel::nft::{Nft, Refused};
 use crate::kernel::owner;
@@ -61,7 +61,7 @@ pub(super) fn run(
         planned.push((plan, nft));
     }
     let written = write(planned, typed.replace)?;
-    report(&written, json);
+    report(&written, json)?;
     if let Some(then) = then {
         run_then(then)?;
     }
@@ -128,12 +128,11 @@ fn dry_run(places: Vec<Place>, kind: Kind, typed: &FaultArgs, json: bool) -> Res
             document["rules"] = planned.rules.to_string().into();
             documents.push(document);
         } else {
-            println!("# {} in {}", planned.fault.name, planned.place.label);
-            print!("{}", planned.rules);
+            out::print(&format!("# {} in {}\n{}", planned.fault.name, planned.place.label, planned.rules))?;
         }
     }
     if json {
-        println!("{}", json!({ "format": shown::FORMAT, "dry_run": documents }));
+        out::print_json(&json!({ "format": shown::FORMAT, "dry_run": documents }))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -238,10 +237,10 @@ fn undo(written: &Written) -> Result<()> {
     written.nft.commit(&batch.finalize()).with_context(|| format!("place {}", plan.place.label))
 }
 
-fn report(written: &[Written], json: bool) {
+fn report(written: &[Written], json: bool) -> Result<()> {
     let documents: Vec<_> = written.iter().map(document).collect();
     if json {
-        println!("{}", json!({ "format": shown::FORMAT, "faults": documents }));
+        out::print_json(&json!({ "format": shown::FORMAT, "faults": documents }))?;
     }
     for one in written {
         let (plan, fault) = (&one.planned, &one.planned.fault);
@@ -249,10 +248,12 @@ fn report(written: &[Written], json: bool) {
             let (peers, lifetime) = (shown::peers(&fault.peers), shown::lifetime(fault.lifetime));
             let (verb, place) = (fault.kind.verb(), &plan.place.label);
             let took = one.took.as_secs_f64() * 1e3;
-            println!("{verb} {peers}: in {place}, {lifetime}, as {}{} [{took:.1} ms]", fault.name, one.closed);
+            let (name, closed) = (&fault.name, &one.closed);
+            out::print(&format!("{verb} {peers}: in {place}, {lifetime}, as {name}{closed} [{took:.1} ms]\n"))?;
         }
         one.closed.warnings().iter().chain(&limits(plan)).for_each(|note| eprintln!("playdead: note: {note}"));
     }
+    Ok(())
 }
 
 fn document(one: &Written) -> serde_json::Value {

@@ -1,8 +1,12 @@
 //! `playdead explain`: what a kind does, the rules it would write, and what each probe then sees.
 
+use std::fmt::Write;
 use std::process::ExitCode;
 
+use anyhow::Result;
+
 use super::cli::ExplainArgs;
+use super::out;
 use crate::model::observation::Probe;
 use crate::model::signature::{Expect, allowed};
 use crate::model::{
@@ -11,32 +15,34 @@ use crate::model::{
 };
 use crate::rules::compile;
 
-pub(super) fn run(args: &ExplainArgs) -> ExitCode {
+pub(super) fn run(args: &ExplainArgs) -> Result<ExitCode> {
+    let mut page = String::new();
     let (kind, text) = kind(&args.kind);
-    println!("{}\n\n{text}\n", args.kind);
-    println!("What each probe then sees (where several outcomes stand, place and time decide):");
+    let _ = writeln!(page, "{}\n\n{text}\n", args.kind);
+    let _ = writeln!(page, "What each probe then sees (where several outcomes stand, place and time decide):");
     match args.kind.parse::<Expect>() {
-        Ok(expect) => print_signature(expect),
-        Err(_) => println!("  a share of lost packets has no single signature: compare rates"),
+        Ok(expect) => write_signature(&mut page, expect),
+        Err(_) => page.push_str("  a share of lost packets has no single signature: compare rates\n"),
     }
     let fault = example(kind);
-    println!("\nThe rules, for {} in a namespace with one device, eth0:\n", shown_peers(&fault));
-    print!("{}", compile(&fault, &vantage()));
-    ExitCode::SUCCESS
+    let _ = writeln!(page, "\nThe rules, for {} in a namespace with one device, eth0:\n", shown_peers(&fault));
+    let _ = write!(page, "{}", compile(&fault, &vantage()));
+    out::print(&page)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn shown_peers(fault: &Fault) -> String {
     fault.peers.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }
 
-fn print_signature(expect: Expect) {
+fn write_signature(page: &mut String, expect: Expect) {
     let probes = [Probe::Connect, Probe::Idle, Probe::Writing, Probe::Udp, Probe::UdpRecverr, Probe::Ping];
     for probe in probes {
         let [v4, v6] = [false, true]
             .map(|v6| allowed(expect, probe, v6).iter().map(ToString::to_string).collect::<Vec<_>>().join(", or "));
-        println!("  {:<12} {v4}", probe.to_string());
+        let _ = writeln!(page, "  {:<12} {v4}", probe.to_string());
         if v4 != v6 {
-            println!("  {:<12} {v6} (IPv6)", "");
+            let _ = writeln!(page, "  {:<12} {v6} (IPv6)", "");
         }
     }
 }

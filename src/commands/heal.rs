@@ -12,7 +12,7 @@ use serde_json::json;
 use super::cli::{HealArgs, PlaceArgs};
 use super::inforce::{InForce, outline};
 use super::place::{self, Place};
-use super::shown;
+use super::{out, shown};
 use crate::encode::Builder;
 use crate::kernel::nft::{Nft, Refused};
 use crate::kernel::owner;
@@ -35,7 +35,7 @@ pub(super) fn run(args: &PlaceArgs, heal: &HealArgs, json: bool) -> Result<ExitC
         }
     }
     if failed.is_empty() || !healed.is_empty() {
-        report(&healed, json);
+        report(&healed, json)?;
     }
     // Teardown goes on after an error; all of them are told.
     match failed.len() {
@@ -49,19 +49,17 @@ fn heal_is_closed(place: &Place) -> bool {
     Nft::open(&place.ns).and_then(|nft| outline(&nft)).is_err()
 }
 
-fn report(healed: &[(String, Name)], json: bool) {
+fn report(healed: &[(String, Name)], json: bool) -> Result<()> {
     if json {
         let faults: Vec<_> =
             healed.iter().map(|(place, name)| json!({ "place": place, "name": name.to_string() })).collect();
-        println!("{}", json!({ "format": shown::FORMAT, "healed": faults }));
-        return;
-    }
-    for (place, name) in healed {
-        println!("healed {name} in {place}");
+        return out::print_json(&json!({ "format": shown::FORMAT, "healed": faults }));
     }
     if healed.is_empty() {
-        println!("nothing to heal");
+        return out::print("nothing to heal\n");
     }
+    let lines: Vec<_> = healed.iter().map(|(place, name)| format!("healed {name} in {place}\n")).collect();
+    out::print(&lines.concat())
 }
 
 /// Heals until the kernel shows none left, and gives the names of those that were there.

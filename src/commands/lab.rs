@@ -112,6 +112,11 @@ pub fn run(args: &LabArgs, json: bool) -> Result<ExitCode> {
     }
 }
 
+/// The result, and success.
+fn print(text: &str) -> Result<ExitCode> {
+    super::out::print(text).map(|()| ExitCode::SUCCESS)
+}
+
 fn run_up(args: &UpArgs, name: &str, json: bool) -> Result<ExitCode> {
     let broken = args.etcd_flag.iter().find(|flag| flag.contains('\n'));
     ensure!(broken.is_none(), "a flag of etcd has more than one line");
@@ -125,13 +130,13 @@ fn run_up(args: &UpArgs, name: &str, json: bool) -> Result<ExitCode> {
         signal_hook::flag::register(signal, Arc::clone(&cancelled)).context("cannot watch for signals")?;
     }
     let made = lab::up(&options, &cancelled)?;
-    show::print(&if json { show::made_json(name, &made) } else { show::made_text(name, &made) })
+    print(&if json { show::made_json(name, &made) } else { show::made_text(name, &made) })
 }
 
 /// Only the lab that is named goes, or the default one: the second of two `down`s shall not find another.
 fn run_down(name: &str, purge: bool, json: bool) -> Result<ExitCode> {
     let removed = lab::down(name, purge)?;
-    show::print(&if json { show::removed_json(name, &removed) } else { show::removed_text(name, &removed) })
+    print(&if json { show::removed_json(name, &removed) } else { show::removed_text(name, &removed) })
 }
 
 fn run_status(lab: Option<&str>, json: bool) -> Result<ExitCode> {
@@ -140,7 +145,7 @@ fn run_status(lab: Option<&str>, json: bool) -> Result<ExitCode> {
         None => lab::labs(),
     };
     let all = labs.iter().map(|lab| lab::status(lab)).collect::<Result<Vec<_>>>()?;
-    show::print(&if json { show::status_json(&all) } else { show::status_text(&all) })
+    print(&if json { show::status_json(&all) } else { show::status_text(&all) })
 }
 
 /// Becomes the command. A thread that calls `execve` takes the whole process along, into its own namespaces; so
@@ -172,7 +177,7 @@ fn on_each(
     let pids: Vec<_> =
         nodes.iter().zip(&results).filter_map(|(node, result)| Some((node, *result.as_ref().ok()?))).collect();
     let text = if json { show::done_json(done, &pids) } else { show::done_text(done, &pids) };
-    let code = show::print(&text)?;
+    let code = print(&text)?;
     let errors: Vec<_> = results.iter().filter_map(|result| Some(format!("{:#}", result.as_ref().err()?))).collect();
     ensure!(errors.is_empty(), "{}", errors.join("; "));
     Ok(code)

@@ -10,6 +10,7 @@ mod heal;
 mod hold;
 mod inforce;
 pub mod lab;
+mod out;
 mod peers;
 mod place;
 pub mod probe;
@@ -91,7 +92,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Verb::Status(args) => status::run(place, args, json),
         Verb::Probe(args) => run_probe(place, args, json),
         Verb::Lab(args) => lab::run(args, json),
-        Verb::Explain(args) => Ok(explain::run(args)),
+        Verb::Explain(args) => explain::run(args),
         Verb::Generate(args) => generate::run(args),
     }
 }

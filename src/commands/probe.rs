@@ -1,7 +1,7 @@
 //! `playdead probe`: looks at a peer as a client does, and judges what was seen.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::probe_text;
+use super::{out, probe_text};
 use crate::kernel::netns::NetNs;
 use crate::model::observation::{Observation, Probe};
 use crate::model::signature::{Expect, Verdict, judge};
@@ -48,6 +48,10 @@ pub struct ProbeArgs {
     /// Make only these probes: connect, idle, writing, udp, udp-recverr, ping.
     #[arg(long, value_name = "PROBE", value_delimiter = ',')]
     pub only: Vec<Probe>,
+
+    /// Print one line a peer for scripts: its address, then `PROBE: OUTCOME TIME` of each probe, separated by tabs.
+    #[arg(long)]
+    pub brief: bool,
 
     /// How long to wait between the end of COMMAND and the look: `kill` returns before a process is gone.
     #[arg(long, value_name = "D", default_value = "50ms", value_parser = duration, requires = "command")]
@@ -97,8 +101,12 @@ pub(super) struct Ran {
 /// and with the code of a command that failed. Errors: the namespace cannot be entered, sockets cannot be made.
 pub fn run(args: &ProbeArgs, ns: &NetNs, targets: &[SocketAddr], json: bool) -> Result<ExitCode> {
     let report = look(args, ns, targets)?;
-    let text = if json { serde_json::to_string_pretty(&report)? + "\n" } else { probe_text::render(&report) };
-    io::stdout().write_all(text.as_bytes()).context("cannot write the result")?;
+    let text = match (json, args.brief) {
+        (true, _) => serde_json::to_string_pretty(&report)? + "\n",
+        (false, true) => probe_text::brief(&report.observations),
+        (false, false) => probe_text::render(&report),
+    };
+    out::print(&text)?;
     Ok(exit_code(&report))
 }
 

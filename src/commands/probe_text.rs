@@ -21,6 +21,17 @@ pub(super) fn render(report: &Report) -> String {
     text
 }
 
+/// One line a peer, without the details.
+pub(super) fn brief(observations: &[Observation]) -> String {
+    let mut text = String::new();
+    for same in observations.chunk_by(|a, b| a.target == b.target) {
+        let cells: Vec<_> =
+            same.iter().map(|s| format!("\t{}: {} {}", s.probe, s.summary(), time(s.took_ms))).collect();
+        let _ = writeln!(text, "{}{}", same[0].target, cells.concat());
+    }
+    text
+}
+
 fn table(observations: &[Observation]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);

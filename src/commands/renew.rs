@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::cli::{PlaceArgs, RenewArgs};
 use super::inforce::survey;
-use super::{place, shown};
+use super::{out, place, shown};
 use crate::encode::Builder;
 use crate::rules::renewed;
 
@@ -33,10 +33,11 @@ pub(super) fn run(args: &PlaceArgs, renew: &RenewArgs, json: bool) -> Result<Exi
     if json {
         let left = u64::try_from(renew.lease.as_millis()).unwrap_or(u64::MAX);
         let name = renew.name.to_string();
-        println!("{}", json!({ "format": shown::FORMAT, "name": name, "left_ms": left, "places": places_renewed }));
+        let document = json!({ "format": shown::FORMAT, "name": name, "left_ms": left, "places": places_renewed });
+        out::print_json(&document)?;
     } else {
         for place in places_renewed {
-            println!("renewed {} in {place}: for {} from now", renew.name, shown::time(renew.lease));
+            out::print(&format!("renewed {} in {place}: for {} from now\n", renew.name, shown::time(renew.lease)))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -11,20 +11,18 @@ use serde_json::{Value, json};
 
 use super::cli::{PlaceArgs, StatusArgs};
 use super::inforce::{Hits, InForce, Surveyed, survey};
-use super::{place, shown};
+use super::{out, place, shown};
 use crate::kernel::owner;
 
 pub(super) fn run(args: &PlaceArgs, status: &StatusArgs, json: bool) -> Result<ExitCode> {
     loop {
         let found = look(args)?;
         if json {
-            println!("{}", document(&found));
+            out::print_json(&document(&found))?;
         } else {
-            if status.watch && super::on_terminal() {
-                // Clear the screen, and to the top of it.
-                print!("\x1b[2J\x1b[H");
-            }
-            print_table(&found);
+            // Clear the screen, and to the top of it.
+            let clear = if status.watch && super::on_terminal() { "\x1b[2J\x1b[H" } else { "" };
+            out::print(&format!("{clear}{}", table(&found)))?;
         }
         if !status.watch {
             return Ok(ExitCode::SUCCESS);
@@ -50,7 +48,7 @@ fn holder(surveyed: &Surveyed, fault: &InForce) -> Option<u32> {
     owner::holder(&surveyed.place.ns, fault.owner?).ok().flatten()
 }
 
-fn print_table(found: &[Surveyed]) {
+fn table(found: &[Surveyed]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(["PLACE", "NAME", "KIND", "PEERS", "SINCE", "ENDS", "HIT TO PEER", "HIT FROM PEER"]);
@@ -62,9 +60,9 @@ fn print_table(found: &[Surveyed]) {
         }
     }
     if empty {
-        println!("nothing is in force");
+        "nothing is in force\n".into()
     } else {
-        println!("{}", table.trim_fmt());
+        table.lines().map(|line| line.trim().to_owned() + "\n").collect()
     }
 }
 

@@ -461,6 +461,13 @@ fn expression(instr: &Instr) -> Expr {
             .u32(sys::NFTNL_EXPR_DYNSET_OP, 1)
             .data(sys::NFTNL_EXPR_DYNSET_TIMEOUT, &timeout_ms.to_ne_bytes())
             .str(sys::NFTNL_EXPR_DYNSET_SET_NAME, set),
+        // Packets (type 0) by the second, inverted (NFT_LIMIT_F_INV).
+        Instr::Over { per_second, burst } => Expr::new("limit")
+            .data(sys::NFTNL_EXPR_LIMIT_RATE, &per_second.to_ne_bytes())
+            .data(sys::NFTNL_EXPR_LIMIT_UNIT, &1u64.to_ne_bytes())
+            .u32(sys::NFTNL_EXPR_LIMIT_BURST, *burst)
+            .u32(sys::NFTNL_EXPR_LIMIT_TYPE, 0)
+            .u32(sys::NFTNL_EXPR_LIMIT_FLAGS, 1),
         Instr::Count { counter } => Expr::new("objref")
             .u32(sys::NFTNL_EXPR_OBJREF_IMM_TYPE, nft::OBJECT_COUNTER)
             .str(sys::NFTNL_EXPR_OBJREF_IMM_NAME, counter),

@@ -29,6 +29,7 @@ pub(super) enum Instr {
     Lookup { reg: u32, set: &'static str, inverted: bool },
     Load { reg: u32, data: Vec<u8> },
     Update { set: &'static str, reg: u32, timeout_ms: u64 },
+    Over { per_second: u64, burst: u32 },
     Count { counter: &'static str },
     Forward { reg: u32 },
     Reject { kind: u32, code: u8 },
@@ -108,6 +109,7 @@ impl Lowering {
             Stmt::Is(key, order, value) => self.is(key, *order, value),
             Stmt::In(keys, set) => self.lookup(keys, set, false),
             Stmt::NotIn(keys, set) => self.lookup(keys, set, true),
+            Stmt::Over { per_second, burst } => self.out.push(Instr::Over { per_second: *per_second, burst: *burst }),
             Stmt::Count(counter) => self.out.push(Instr::Count { counter }),
             Stmt::Write(key, value) => self.write(key, value),
             Stmt::Copy(to, from) => {

@@ -199,6 +199,9 @@ impl Display for Stmt {
             Self::Is(key, order, value) => write_is(f, key, *order, value),
             Self::In(keys, set) => write!(f, "{} @{set}", Concat(keys)),
             Self::NotIn(keys, set) => write!(f, "{} != @{set}", Concat(keys)),
+            Self::Over { per_second, burst } => {
+                write!(f, "limit rate over {per_second}/second burst {burst} packets")
+            }
             Self::Count(name) => write!(f, "counter name \"{name}\""),
             Self::Write(key, value) => {
                 write!(f, "{key} set ")?;

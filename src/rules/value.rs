@@ -156,6 +156,13 @@ pub enum Stmt {
     In(Vec<Key>, &'static str),
     /// Goes on if the keys are not in the set.
     NotIn(Vec<Key>, &'static str),
+    /// Goes on if there are more packets than so many a second, after so many at once.
+    Over {
+        /// Packets a second.
+        per_second: u64,
+        /// Packets at once.
+        burst: u32,
+    },
     /// Adds the packet to a named counter.
     Count(&'static str),
     /// Writes constant bytes into the packet, checksums included.

@@ -122,7 +122,7 @@ impl Segment {
     }
 
     /// Pings until the bridge forwards and the neighbours are known. A new IPv6 address works a little later than
-    /// `ip` returns, and a ping that comes too early is lost.
+    /// `ip` returns: a ping that comes too early is lost, and a router may say unreachable at first.
     pub(crate) fn ping_until_answered(&self, options: &[&str], target: SocketAddr) {
         let (client, address) = (self.name(At::Client), target.ip().to_string());
         let ping = [&["netns", "exec", &client, "ping", "-q", "-c", "1", "-W", "0.5"], options, &[&address]].concat();

@@ -1,11 +1,8 @@
 //! What `playdead lab` prints: text for people, and JSON whose fields are only ever added to.
 
 use std::fmt::Write as _;
-use std::io::{ErrorKind, Write as _};
 use std::net::IpAddr;
-use std::process::ExitCode;
 
-use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
@@ -13,15 +10,6 @@ use crate::lab::{self, EtcdStatus, Health, Made, Node, NodeStatus, Removed, Stat
 
 /// The version of the JSON documents.
 const FORMAT: u32 = 1;
-
-/// Writes the result to standard output; a reader that has gone away is no error.
-pub(super) fn print(text: &str) -> Result<ExitCode> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        other => other.map(|()| ExitCode::SUCCESS).context("cannot write to standard output"),
-    }
-}
 
 pub(super) fn made_text(lab: &str, made: &Made) -> String {
     let mut table = table(["node", "namespace", "addresses"]);

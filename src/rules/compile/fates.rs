@@ -242,7 +242,7 @@ pub(super) fn is_tcp() -> Stmt {
     Stmt::Is(Key::L4proto, Order::Eq, vec![6])
 }
 
-fn is_udp() -> Stmt {
+pub(super) fn is_udp() -> Stmt {
     Stmt::Is(Key::L4proto, Order::Eq, vec![17])
 }
 

@@ -1,6 +1,6 @@
 //! Where packets are judged: one table a family, one chain a hook.
 
-use super::fates::{FROM_PEER, REFUSE, TO_PEER, accept, gone_of, is_mark};
+use super::fates::{FROM_PEER, REFUSE, TO_PEER, accept, gone_of, is_mark, is_udp};
 use super::{
     ABSORB, Base, COVERED, Chain, Compiler, DOOMED_MARK, FIN_WAIT, FIRST, Failure, Family, Hook, Ip, Key, Kind, LAST,
     OpenConnections, Order, Rule, Set, Span, Stmt, Table, Vanish, Verdict, Way, chain, rule, sets, when,
@@ -9,6 +9,8 @@ use crate::model::{BridgeReject, Direction};
 
 /// An NDP neighbour solicitation (RFC 4861).
 const SOLICITATION: u8 = 135;
+/// `XRLIM_BURST_FACTOR`: so many ICMP errors to one host may be sent at once.
+const ICMP_BURST: u32 = 6;
 /// The kernel's `RTN_UNICAST`: not for this host.
 const UNICAST: u32 = 1;
 /// The kernel's `RTN_LOCAL`: an address of this host.
@@ -55,11 +57,30 @@ impl Compiler<'_> {
         }
         if refuses {
             // Stolen on their way out, they come back on lo as if they were for this host.
-            let stolen = [on_lo(), fib(Order::Ne, LOCAL)];
-            let conditions = self.matches(Way::To).into_iter().map(|stmts| [stolen.to_vec(), stmts].concat());
-            rules.extend(when(&conditions.collect::<Vec<_>>(), &goto(REFUSE)));
+            rules.extend(self.refused_unlimited(&[on_lo(), fib(Order::Ne, LOCAL)]));
         }
         rules
+    }
+
+    /// Refuses what meets the conditions, by ICMP no more often than the peer or router would: the kernel limits the
+    /// errors that it sends to another host, but not those that it sends to itself, or below the IP stack.
+    fn refused_unlimited(&self, conditions: &[Stmt]) -> Vec<Rule> {
+        Ip::BOTH.into_iter().flat_map(|ip| self.refused_unlimited_of(ip, conditions)).collect()
+    }
+
+    fn refused_unlimited_of(&self, ip: Ip, conditions: &[Stmt]) -> Vec<Rule> {
+        let conditions = self.matches_of(Way::To, ip).into_iter().map(|stmts| [conditions.to_vec(), stmts].concat());
+        let conditions: Vec<_> = conditions.collect();
+        let by_icmp = match self.fault.kind {
+            Failure::DeadProcess(_) => Some(is_udp()),
+            Failure::Unreachable(_) => None,
+            _ => return when(&conditions, &goto(REFUSE)),
+        };
+        // One a second to one host (`icmp_ratelimit`); ICMPv6 allows a /64 four times that.
+        let per_second = if ip == Ip::V4 { 1 } else { 4 };
+        let too_many = [Stmt::Over { per_second, burst: ICMP_BURST }, Stmt::Do(Verdict::Drop)];
+        let pace = |stmts: &Vec<Stmt>| rule(stmts.iter().cloned().chain(by_icmp.clone()).chain(too_many.clone()));
+        conditions.iter().map(pace).chain(when(&conditions, &goto(REFUSE))).collect()
     }
 
     /// Packets for a process of this host.
@@ -166,7 +187,7 @@ impl Compiler<'_> {
             }
         }
         if self.vantage.bridge_reject == BridgeReject::Ports && !self.vantage.ports.is_empty() {
-            let rules = when(&self.matches(Way::To), &goto(REFUSE));
+            let rules = self.refused_unlimited(&[]);
             let refuse = self.refuse();
             if !refuse.rules.is_empty() {
                 chains.push(refuse);
@@ -231,7 +252,7 @@ impl Compiler<'_> {
         }
         match self.vantage.bridge_reject {
             BridgeReject::Bridge if !refuse.rules.is_empty() => {
-                rules.extend(when(&self.matches(Way::To), &goto(REFUSE)));
+                rules.extend(self.refused_unlimited(&[]));
             }
             _ => refuse.rules.clear(),
         }

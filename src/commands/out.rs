@@ -1,0 +1,19 @@
+//! Standard output: the result only, and a reader that has gone away is no error.
+
+use std::io::{self, ErrorKind, Write};
+
+use anyhow::{Context, Result};
+
+/// Prints all of `text`. That nobody reads it any more (`| head`) is the reader's choice; a full disk is an error.
+pub(super) fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write the result to standard output"),
+    }
+}
+
+/// Prints one JSON document.
+pub(super) fn print_json(document: &serde_json::Value) -> Result<()> {
+    print(&format!("{document}\n"))
+}

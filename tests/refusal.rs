@@ -15,7 +15,7 @@ use playdead::probe::{Observation, Outcome, Probe};
 const KILLED: &str = "dead-process 10.99.0.2:2379 [fd99::2]:2379";
 
 fn observe_kill(routed: bool) -> Vec<Observation> {
-    let segment = if routed { Segment::routed() } else { Segment::new() };
+    let segment = Segment::of(routed);
     let server = segment.serve();
     segment.watch(BRIEF, || drop(server))
 }
@@ -27,7 +27,7 @@ fn to_the_client_it_is_kill_9_wherever_an_end_of_the_connections_is() {
         let real = observe_kill(routed);
         assert_only(Expect::DeadProcess, &real);
         for at in [At::Client, At::Peer] {
-            let segment = if routed { Segment::routed() } else { Segment::new() };
+            let segment = Segment::of(routed);
             let _server = segment.serve();
             let seen = segment.watch_fault(BRIEF, at, KILLED);
             assert_only(Expect::DeadProcess, &seen);
@@ -101,7 +101,7 @@ fn open_connections_are_reset_or_kept_as_told() {
 #[test]
 fn in_between_new_connections_are_refused_and_open_ones_reset_with_the_next_packet() {
     for (routed, at) in [(false, At::Switch), (true, At::Router), (true, At::Switch)] {
-        let segment = if routed { Segment::routed() } else { Segment::new() };
+        let segment = Segment::of(routed);
         let _server = segment.serve();
         let seen = segment.watch_fault(BRIEF, at, KILLED);
         for probe in [Probe::Connect, Probe::Udp, Probe::UdpRecverr] {

@@ -3,26 +3,14 @@
 mod net;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::thread;
 use std::time::Duration;
 
+use net::places::at_all;
 use net::view::BRIEF;
 use net::{At, OTHER_PORT, PORT, Segment, ip, targets};
 use playdead::probe::{Options, Outcome, Probe, look};
 
 const HOST: &str = "10.99.0.2 fd99::2";
-const PLACES: [(bool, At); 5] =
-    [(false, At::Client), (false, At::Peer), (false, At::Switch), (true, At::Router), (true, At::Client)];
-
-fn at_all(run: impl Fn(&Segment, At) + Sync) {
-    let run = &run;
-    thread::scope(|scope| {
-        for (routed, at) in PLACES {
-            scope.spawn(move || run(&if routed { Segment::routed() } else { Segment::new() }, at));
-        }
-    });
-}
-
 fn client_addresses(segment: &Segment) -> [IpAddr; 2] {
     let near = ["10.99.0.1", "fd99::1"];
     let far = ["10.98.0.1", "fd98::1"];

@@ -25,10 +25,6 @@ const PLACES: [(bool, At); 6] = [
     (true, At::Peer),
 ];
 
-fn segment(routed: bool) -> Segment {
-    if routed { Segment::routed() } else { Segment::new() }
-}
-
 /// Where the peer dies: whether behind a router, and by a rule at which place; `None`: for real.
 type Death = (bool, Option<At>);
 
@@ -42,7 +38,7 @@ fn everywhere<T: Send>(run: impl Fn(&Segment, Option<At>) -> T + Sync) -> Vec<(D
     let run = &run;
     thread::scope(|scope| {
         let start = |(routed, at): Death| {
-            let thread = scope.spawn(move || run(&segment(routed), at));
+            let thread = scope.spawn(move || run(&Segment::of(routed), at));
             ((routed, at), thread)
         };
         let threads: Vec<_> = deaths().into_iter().map(start).collect();
@@ -133,7 +129,7 @@ fn a_stream_stops_within_a_round_trip_and_after_heal_a_connect_succeeds_at_once(
     thread::scope(|scope| {
         for (routed, at) in PLACES {
             scope.spawn(move || {
-                let segment = segment(routed);
+                let segment = Segment::of(routed);
                 let _server = segment.serve();
                 let mut streams = targets().map(|target| segment.stream(target));
                 segment.playdead(at, DEAD);
@@ -160,7 +156,7 @@ fn senders_of_datagrams_and_pings_hear_nothing() {
     thread::scope(|scope| {
         for (routed, at) in PLACES {
             scope.spawn(move || {
-                let segment = segment(routed);
+                let segment = Segment::of(routed);
                 segment.playdead(at, DEAD);
                 for target in targets().into_iter().chain(other_port()) {
                     send_many(&segment, target, 300);

@@ -4,6 +4,7 @@
 
 pub(crate) mod capture;
 pub(crate) mod cli;
+pub(crate) mod places;
 pub(crate) mod server;
 pub(crate) mod view;
 

@@ -22,6 +22,14 @@ pub(super) struct Process {
 }
 
 impl Process {
+    /// The process of that id, as long as it is in the namespace.
+    ///
+    /// # Errors
+    /// When the namespace cannot be looked at.
+    pub(super) fn new(pid: u32, ns: &NetNs) -> Result<Self> {
+        Ok(Self { pid, ns: ns.id()? })
+    }
+
     /// The processes in the namespace that `/proc` shows, without the calling one.
     ///
     /// # Errors

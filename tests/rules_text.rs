@@ -74,7 +74,9 @@ fn loading_the_text_is_the_same_as_applying_for_every_kind_at_every_place() {
         for at in [At::Client, At::Peer, At::Router, At::Switch] {
             scope.spawn(move || {
                 let segment = Segment::routed();
-                FAULTS.iter().for_each(|fault| assert_text_is_what_is_applied(&segment, at, fault));
+                for fault in FAULTS {
+                    assert_text_is_what_is_applied(&segment, at, fault);
+                }
             });
         }
     });

@@ -15,7 +15,7 @@ use playdead::probe::{Observation, Outcome, Probe};
 const KILLED: &str = "dead-process 10.99.0.2:2379 [fd99::2]:2379";
 
 fn observe_kill(routed: bool) -> Vec<Observation> {
-    let segment = if routed { Segment::routed() } else { Segment::new() };
+    let segment = Segment::of(routed);
     let server = segment.serve();
     segment.watch(BRIEF, || drop(server))
 }
@@ -27,9 +27,9 @@ fn to_the_client_it_is_kill_9_wherever_an_end_of_the_connections_is() {
         let real = observe_kill(routed);
         assert_only(Expect::DeadProcess, &real);
         for at in [At::Client, At::Peer] {
-            let segment = if routed { Segment::routed() } else { Segment::new() };
+            let segment = Segment::of(routed);
             let _server = segment.serve();
-            let seen = segment.watch(BRIEF, || drop(segment.playdead(at, KILLED)));
+            let seen = segment.watch_fault(BRIEF, at, KILLED);
             assert_only(Expect::DeadProcess, &seen);
             assert_alike(&format!("routed {routed}, at {at:?}"), &seen, &real);
             for (seen, real) in by(&seen, Probe::Writing).zip(by(&real, Probe::Writing)) {
@@ -78,12 +78,12 @@ fn open_connections_are_reset_or_kept_as_told() {
     for at in [At::Client, At::Peer] {
         let segment = Segment::new();
         let _server = segment.serve();
-        let seen = segment.watch(BRIEF, || drop(segment.playdead(at, &format!("{KILLED} --open-connections reset"))));
+        let seen = segment.watch_fault(BRIEF, at, &format!("{KILLED} --open-connections reset"));
         for open in by(&seen, Probe::Idle).chain(by(&seen, Probe::Writing)) {
             assert_eq!(open.outcome, Outcome::errno("ECONNRESET"), "{at:?}: {open:#?}");
         }
         segment.heal(at);
-        let seen = segment.watch(BRIEF, || drop(segment.playdead(at, &format!("{KILLED} --open-connections keep"))));
+        let seen = segment.watch_fault(BRIEF, at, &format!("{KILLED} --open-connections keep"));
         for idle in by(&seen, Probe::Idle) {
             assert_eq!(idle.outcome, Outcome::Silence, "{at:?}: {idle:#?}");
         }
@@ -101,9 +101,9 @@ fn open_connections_are_reset_or_kept_as_told() {
 #[test]
 fn in_between_new_connections_are_refused_and_open_ones_reset_with_the_next_packet() {
     for (routed, at) in [(false, At::Switch), (true, At::Router), (true, At::Switch)] {
-        let segment = if routed { Segment::routed() } else { Segment::new() };
+        let segment = Segment::of(routed);
         let _server = segment.serve();
-        let seen = segment.watch(BRIEF, || drop(segment.playdead(at, KILLED)));
+        let seen = segment.watch_fault(BRIEF, at, KILLED);
         for probe in [Probe::Connect, Probe::Udp, Probe::UdpRecverr] {
             for seen in by(&seen, probe) {
                 assert_eq!(seen.outcome, Outcome::errno("ECONNREFUSED"), "{at:?}: {seen:#?}");

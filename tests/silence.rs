@@ -25,22 +25,20 @@ const PLACES: [(bool, At); 6] = [
     (true, At::Peer),
 ];
 
-fn segment(routed: bool) -> Segment {
-    if routed { Segment::routed() } else { Segment::new() }
-}
+/// Where the peer dies: whether behind a router, and by a rule at which place; `None`: for real.
+type Death = (bool, Option<At>);
 
-/// Where the peer dies: for real, or by a rule at a place.
-fn deaths() -> Vec<(bool, Option<At>)> {
+fn deaths() -> Vec<Death> {
     let real = [(false, None), (true, None)];
     real.into_iter().chain(PLACES.map(|(routed, at)| (routed, Some(at)))).collect()
 }
 
 /// What is seen at every place at once, the real ones by `routed`.
-fn everywhere<T: Send>(run: impl Fn(&Segment, Option<At>) -> T + Sync) -> Vec<((bool, Option<At>), T)> {
+fn everywhere<T: Send>(run: impl Fn(&Segment, Option<At>) -> T + Sync) -> Vec<(Death, T)> {
     let run = &run;
     thread::scope(|scope| {
-        let start = |(routed, at): (bool, Option<At>)| {
-            let thread = scope.spawn(move || run(&segment(routed), at));
+        let start = |(routed, at): Death| {
+            let thread = scope.spawn(move || run(&Segment::of(routed), at));
             ((routed, at), thread)
         };
         let threads: Vec<_> = deaths().into_iter().map(start).collect();
@@ -55,10 +53,7 @@ fn kill(segment: &Segment, at: Option<At>) {
     }
 }
 
-/// What was seen, behind a router or not, of a peer dead at that place; of an unplugged one without a place.
-type Seen = ((bool, Option<At>), Vec<Observation>);
-
-fn assert_all_alike(seen: &[Seen]) {
+fn assert_all_alike(seen: &[(Death, Vec<Observation>)]) {
     for ((routed, at), simulated) in seen.iter().filter(|((_, at), _)| at.is_some()) {
         let (_, real) = seen.iter().find(|((r, at), _)| r == routed && at.is_none()).unwrap();
         assert_alike(&format!("routed {routed}, at {at:?}"), simulated, real);
@@ -134,7 +129,7 @@ fn a_stream_stops_within_a_round_trip_and_after_heal_a_connect_succeeds_at_once(
     thread::scope(|scope| {
         for (routed, at) in PLACES {
             scope.spawn(move || {
-                let segment = segment(routed);
+                let segment = Segment::of(routed);
                 let _server = segment.serve();
                 let mut streams = targets().map(|target| segment.stream(target));
                 segment.playdead(at, DEAD);
@@ -161,7 +156,7 @@ fn senders_of_datagrams_and_pings_hear_nothing() {
     thread::scope(|scope| {
         for (routed, at) in PLACES {
             scope.spawn(move || {
-                let segment = segment(routed);
+                let segment = Segment::of(routed);
                 segment.playdead(at, DEAD);
                 for target in targets().into_iter().chain(other_port()) {
                     send_many(&segment, target, 300);

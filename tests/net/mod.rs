@@ -4,6 +4,7 @@
 
 pub(crate) mod capture;
 pub(crate) mod cli;
+pub(crate) mod places;
 pub(crate) mod server;
 pub(crate) mod view;
 
@@ -115,15 +116,19 @@ impl Segment {
         }
     }
 
-    /// A first ping in each family waits until the bridge forwards and the neighbours are known.
     fn warm_neighbours(&self) {
-        // A router that has just got its addresses may say unreachable at first.
-        let client = self.name(At::Client);
         for target in targets() {
-            let ping = ["netns", "exec", &client, "ping", "-q", "-c", "1", "-W", "1", &target.ip().to_string()];
-            let answered = (0..20).any(|_| Command::new("ip").args(ping).output().unwrap().status.success());
-            assert!(answered, "{target} does not answer pings");
+            self.ping_until_answered(&["-n"], target);
         }
+    }
+
+    /// Pings until the bridge forwards and the neighbours are known. A new IPv6 address works a little later than
+    /// `ip` returns: a ping that comes too early is lost, and a router may say unreachable at first.
+    pub(crate) fn ping_until_answered(&self, options: &[&str], target: SocketAddr) {
+        let (client, address) = (self.name(At::Client), target.ip().to_string());
+        let ping = [&["netns", "exec", &client, "ping", "-q", "-c", "1", "-W", "0.5"], options, &[&address]].concat();
+        let answered = || Command::new("ip").args(&ping).output().unwrap().status.success();
+        assert!((0..20).any(|_| answered()), "{target} does not answer");
     }
 
     /// What the namespace is called.
@@ -137,9 +142,17 @@ impl Segment {
         format!("{}{role}", self.name)
     }
 
+    /// Whether there is such a namespace.
+    pub(crate) fn has(&self, at: At) -> bool {
+        self.routed || at != At::Router
+    }
+
+    fn all(&self) -> impl Iterator<Item = At> {
+        [At::Client, At::Peer, At::Switch, At::Router].into_iter().filter(|at| self.has(*at))
+    }
+
     fn names(&self) -> Vec<String> {
-        let all = [At::Client, At::Peer, At::Switch, At::Router];
-        all.into_iter().filter(|at| self.routed || *at != At::Router).map(|at| self.name(at)).collect()
+        self.all().map(|at| self.name(at)).collect()
     }
 
     pub(crate) fn netns(&self, at: At) -> NetNs {
@@ -202,8 +215,7 @@ impl Segment {
 
     /// Nobody limits how often ICMP errors are sent: for tests that draw more than six in a second.
     pub(crate) fn unlimited_errors(&self) {
-        let all = [At::Client, At::Peer, At::Switch, At::Router];
-        for at in all.into_iter().filter(|at| self.routed || *at != At::Router) {
+        for at in self.all() {
             self.sysctl(at, "net.ipv4.icmp_ratelimit=0");
             self.sysctl(at, "net.ipv6.icmp.ratelimit=0");
         }

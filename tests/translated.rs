@@ -18,7 +18,7 @@ set -e
 for n in client host inside; do ip netns add $P$n; ip -n $P$n link set lo up; done
 ip -n ${P}host link add outer type veth peer name eth0 netns ${P}client
 ip -n ${P}host link add port type veth peer name eth0 netns ${P}inside
-ip -n ${P}host link add br0 type bridge
+ip -n ${P}host link add br0 type bridge mcast_snooping 0
 ip -n ${P}host link set port master br0
 for l in outer port br0; do ip -n ${P}host link set $l up; done
 ip -n ${P}client link set eth0 up; ip -n ${P}inside link set eth0 up
@@ -83,9 +83,9 @@ impl Published {
         assert!(ran.status.success(), "playdead {words:?}: {}", String::from_utf8_lossy(&ran.stderr));
     }
 
-    /// Neighbour discovery goes on once a second, so what has just been plugged in or healed may take two of its turns.
+    /// Neighbour discovery goes on once a second, so what has just been plugged in or healed takes a while.
     fn everybody_is_served(&self, when: &str) {
-        let deadline = Instant::now() + Duration::from_secs(4);
+        let deadline = Instant::now() + Duration::from_secs(10);
         for (from, to) in ["client", "host"].into_iter().flat_map(|from| PUBLISHED.map(|to| (from, to))) {
             while let Err(error) = self.connect(from, to) {
                 assert!(Instant::now() < deadline, "{when}: from the {from} to {to}: {error}");

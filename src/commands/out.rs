@@ -6,10 +6,15 @@ use anyhow::{Context, Result};
 
 /// Prints all of `text`. That nobody reads it any more (`| head`) is the reader's choice; a full disk is an error.
 pub(super) fn print(text: &str) -> Result<()> {
+    print_while_read(text).map(drop)
+}
+
+/// The same, and tells whether somebody still reads.
+pub(super) fn print_while_read(text: &str) -> Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("cannot write the result to standard output"),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        other => other.map(|()| true).context("cannot write the result to standard output"),
     }
 }
 

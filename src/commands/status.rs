@@ -17,14 +17,14 @@ use crate::kernel::owner;
 pub(super) fn run(args: &PlaceArgs, status: &StatusArgs, json: bool) -> Result<ExitCode> {
     loop {
         let found = look(args)?;
-        if json {
-            out::print_json(&document(&found))?;
+        let text = if json {
+            format!("{}\n", document(&found))
         } else {
             // Clear the screen, and to the top of it.
             let clear = if status.watch && super::on_terminal() { "\x1b[2J\x1b[H" } else { "" };
-            out::print(&format!("{clear}{}", table(&found)))?;
-        }
-        if !status.watch {
+            format!("{clear}{}", table(&found))
+        };
+        if !out::print_while_read(&text)? || !status.watch {
             return Ok(ExitCode::SUCCESS);
         }
         sleep(Duration::from_secs(1));

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::Pid;
 
 use super::nodes::Node;
 use super::plan::{Layout, Role};
@@ -129,11 +130,17 @@ pub(super) fn spawn(node: &Node) -> Result<()> {
     let words = std::iter::once("etcd").chain(flags.lines().filter(|flag| !flag.is_empty()));
     let arguments = words.map(CString::new).collect::<Result<Vec<_>, _>>().context("a flag of etcd has a NUL in it")?;
     let ns = node.namespace()?;
-    ns.run_with_etc(|| spawn_here(&arguments, &node.log()))?
-        .with_context(|| format!("cannot start etcd on {}", node.name))
+    let pid = ns
+        .run_with_etc(|| spawn_here(&arguments, &node.log()))?
+        .with_context(|| format!("cannot start etcd on {}", node.name))?;
+    // It is in the middle of `execve`: until that is over, `/proc` shows our command line or none, and `running`
+    // would not know it.
+    let (process, data) = (Process::new(pid.as_raw().cast_unsigned(), &ns)?, data_flag(node));
+    wait_until(AT_ONCE, || !process.is_alive() || process.command_line().contains(&data));
+    Ok(())
 }
 
-fn spawn_here(arguments: &[CString], log: &Path) -> Result<()> {
+fn spawn_here(arguments: &[CString], log: &Path) -> Result<Pid> {
     let nothing = File::open("/dev/null").context("cannot open /dev/null")?;
     let log = File::options().append(true).create(true).open(log).context("cannot open its log")?;
     let mut files = PosixSpawnFileActions::init()?;
@@ -149,8 +156,7 @@ fn spawn_here(arguments: &[CString], log: &Path) -> Result<()> {
 
     let environment = environment().into_iter().map(|(name, value)| CString::new(format!("{name}={value}")));
     let environment = environment.collect::<Result<Vec<_>, _>>()?;
-    posix_spawnp(c"etcd", &files, &attributes, arguments, &environment)?;
-    Ok(())
+    Ok(posix_spawnp(c"etcd", &files, &attributes, arguments, &environment)?)
 }
 
 /// The node's etcd process, if it runs or is stopped. A client's `etcd` in the same namespace is another one.

@@ -11,10 +11,6 @@ use nix::unistd::Pid;
 
 use crate::kernel::netns::NetNs;
 
-/// How often, and for how long each time, a process in the middle of `exec` is waited for.
-const EXEC_TURNS: u32 = 100;
-const EXEC_TURN: std::time::Duration = std::time::Duration::from_millis(1);
-
 const POLL: Duration = Duration::from_millis(5);
 
 /// A process whose network namespace is a certain one.
@@ -26,6 +22,14 @@ pub(super) struct Process {
 }
 
 impl Process {
+    /// The process of that id, as long as it is in the namespace.
+    ///
+    /// # Errors
+    /// When the namespace cannot be looked at.
+    pub(super) fn new(pid: u32, ns: &NetNs) -> Result<Self> {
+        Ok(Self { pid, ns: ns.id()? })
+    }
+
     /// The processes in the namespace that `/proc` shows, without the calling one.
     ///
     /// # Errors
@@ -53,22 +57,9 @@ impl Process {
 
     /// The words of its command line; none once it has ended.
     pub(super) fn command_line(&self) -> Vec<String> {
-        // Within `exec` the parent goes on before the new command line is in place: for a moment a process that lives
-        // has none. (A kernel thread never has one, but is in no namespace of ours.)
-        let mut text = self.raw_command_line();
-        for _ in 0..EXEC_TURNS {
-            if !text.is_empty() || !self.is_alive() {
-                break;
-            }
-            std::thread::sleep(EXEC_TURN);
-            text = self.raw_command_line();
-        }
+        let text = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
         let words = text.strip_suffix(b"\0").unwrap_or(&text).split(|byte| *byte == 0);
         words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
-    }
-
-    fn raw_command_line(&self) -> Vec<u8> {
-        fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default()
     }
 
     /// Whether something in its namespace listens on that TCP port. Read from the kernel's table, so that no

@@ -58,9 +58,10 @@ fn hush_runs_what_stops_the_process_once_it_is_armed_and_tells_when_that_fails()
     let seen = segment.watch(BRIEF, || {
         let mut command = net::cli::playdead();
         command.args(["--netns", &segment.name(At::Client), "hush", "10.99.0.2:2379", "[fd99::2]:2379", "--then"]);
-        let kill = format!("kill -9 {}; sleep 0.3", server.pid());
-        let output = command.arg(kill).output().unwrap();
+        let output = command.arg(format!("kill -9 {}", server.pid())).output().unwrap();
         assert!(output.status.success(), "{output:?}");
+        // `kill` returns before a process is gone; this waits for it.
+        drop(server);
     });
     assert_only(Expect::Hush, &seen);
     segment.heal(At::Client);

@@ -83,7 +83,7 @@ impl Segment {
             NetNs::create(&ns).unwrap();
             ip(&["-n", &ns, "link", "set", "lo", "up"]);
         }
-        ip(&["-n", &switch, "link", "add", "br0", "type", "bridge"]);
+        ip(&["-n", &switch, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0"]);
         ip(&["-n", &switch, "link", "set", "br0", "up"]);
         if self.routed {
             let router = self.name(At::Router);

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
@@ -68,6 +69,7 @@ fn process() {
         thread::spawn(move || accept(&listener));
     }
     let echo = UdpSocket::bind(("::", OTHER_PORT)).unwrap();
+    roomy(&echo);
     thread::spawn(move || count_datagrams(&echo));
     println!("listening");
     loop {
@@ -97,6 +99,11 @@ fn answer(mut stream: TcpStream) {
             return;
         }
     }
+}
+
+/// Gives a socket room for all that a test sends: what overflows would look like a loss on the way.
+pub(crate) fn roomy(socket: &UdpSocket) {
+    setsockopt(socket, sockopt::RcvBufForce, &(8 << 20)).unwrap();
 }
 
 /// Sends every datagram back, with how many there have been in front.

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 use super::lab::LabArgs;
 use super::probe::ProbeArgs;
-use crate::model::{Code, Direction, Name, OpenConnections, PeerSpec, Proto};
+use crate::model::{Code, Direction, Name, OpenConnections, PeerSpec, Proto, verb};
 
 /// Make a peer of a distributed system look dead, exactly.
 ///
@@ -220,12 +220,9 @@ pub struct StatusArgs {
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// Which kind.
-    #[arg(value_name = "KIND", value_parser = KINDS)]
+    #[arg(value_name = "KIND", value_parser = verb::ALL)]
     pub kind: String,
 }
-
-/// The kinds by their verbs.
-pub const KINDS: [&str; 7] = ["dead-host", "dead-process", "hush", "hung-process", "unreachable", "lossy", "rebooted"];
 
 /// `generate`
 #[derive(Debug, Args)]

@@ -175,7 +175,7 @@ pub(super) fn bare(message_type: u16, family: u8, flags: u16, seq: u32, resource
 }
 
 fn build(kind: u16, family: u8, flags: u16, seq: u32, payload: impl FnOnce(*mut sys::libc::nlmsghdr)) -> Message {
-    build_raw((super::batch::NFTABLES << 8) | kind, family, flags, seq, payload)
+    build_raw((super::message::NFTABLES << 8) | kind, family, flags, seq, payload)
 }
 
 fn build_raw(

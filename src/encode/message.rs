@@ -35,22 +35,22 @@ pub(super) const CREATE: u16 = 0x400;
 pub(super) const EXCL: u16 = 0x200;
 pub(super) const APPEND: u16 = 0x800;
 
-/// Requests for all tables of the namespace.
+/// A request for all tables of the namespace.
 pub fn request_tables() -> Vec<u8> {
     object::bare((NFTABLES << 8) | nft::GETTABLE, 0, REQUEST | DUMP, 1, 0)
 }
 
-/// Requests for all chains of the namespace.
+/// A request for all chains of the namespace.
 pub fn request_chains() -> Vec<u8> {
     object::bare((NFTABLES << 8) | nft::GETCHAIN, 0, REQUEST | DUMP, 1, 0)
 }
 
-/// Requests for all named counters of a family.
+/// A request for all named counters of a family.
 pub fn request_counters(family: Family) -> Vec<u8> {
     object::bare((NFTABLES << 8) | nft::GETOBJ, number(family), REQUEST | DUMP, 1, 0)
 }
 
-/// Requests for the elements of a set.
+/// A request for the elements of a set.
 pub fn request_elements(family: Family, table: &str, set: &str) -> Vec<u8> {
     named_set(table, set).elements_message(nft::GETSETELEM, number(family), REQUEST | DUMP, 1)
 }

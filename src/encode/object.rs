@@ -214,7 +214,7 @@ fn c_string(text: &str) -> CString {
     CString::new(text).expect("names and comments of rules contain no NUL")
 }
 
-/// What libnftnl reads from a message; each closure gets the parsed object and must not keep it.
+/// The table that libnftnl reads from a message.
 pub(super) fn read_table(message: &[u8]) -> Option<super::TableInfo> {
     let table = Table::new();
     let raw = table.0.as_ptr();

@@ -5,7 +5,7 @@ use nftnl::nftnl_sys as sys;
 use super::object;
 use crate::rules::{Element, Key, Set, Span};
 
-/// Constants of `linux/netfilter/nf_tables.h`.
+/// Flags of sets and elements, from `linux/netfilter/nf_tables.h`.
 const SET_INTERVAL: u32 = 0x4;
 const SET_TIMEOUT: u32 = 0x10;
 const SET_EVAL: u32 = 0x20;

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 use super::lab::LabArgs;
 use super::probe::ProbeArgs;
-use crate::model::{Code, Direction, Name, OpenConnections, PeerSpec, Proto};
+use crate::model::{Code, Direction, Name, OpenConnections, PeerSpec, Proto, verb};
 
 /// Make a peer of a distributed system look dead, exactly.
 ///
@@ -220,12 +220,9 @@ pub struct StatusArgs {
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// Which kind.
-    #[arg(value_name = "KIND", value_parser = KINDS)]
+    #[arg(value_name = "KIND", value_parser = verb::ALL)]
     pub kind: String,
 }
-
-/// The kinds by their verbs.
-pub const KINDS: [&str; 7] = ["dead-host", "dead-process", "hush", "hung-process", "unreachable", "lossy", "rebooted"];
 
 /// `generate`
 #[derive(Debug, Args)]
@@ -254,12 +251,18 @@ pub enum Generate {
 
 /// A duration as people write them: 500ms, 30s, 1m30s; a bare 0 is not one.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a duration above zero: write 500ms, 30s, 2m or 1h30m");
+    let duration = pause(text)?;
+    if duration.as_millis() == 0 {
+        return Err(format!("{text:?} is not a duration above zero: write 500ms, 30s, 2m or 1h30m"));
+    }
+    Ok(duration)
+}
+
+/// The same, but 0s is one too.
+pub fn pause(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a duration: write 500ms, 30s, 2m or 1h30m");
     let signed: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
     let duration = Duration::try_from(signed).map_err(|_| wrong())?;
-    if duration.as_millis() == 0 {
-        return Err(wrong());
-    }
     if duration > Duration::from_secs(366 * 86_400) {
         return Err(format!("{text:?} is more than a year"));
     }

@@ -11,7 +11,7 @@ use crate::model::observation::Probe;
 use crate::model::signature::{Expect, allowed};
 use crate::model::{
     BridgeReject, Code, Device, Direction, Fault, Kind, Lifetime, Loss, LossScope, OpenConnections, PeerSpec, Proto,
-    Target, Vantage,
+    Target, Vantage, verb,
 };
 use crate::rules::compile;
 
@@ -49,35 +49,35 @@ fn write_signature(page: &mut String, expect: Expect) {
 
 fn kind(verb: &str) -> (Kind, &'static str) {
     match verb {
-        "dead-host" => (
+        verb::DEAD_HOST => (
             Kind::DeadHost,
             "The machine lost its power. Nothing is answered and nothing arrives: packets to the peer and from it\n\
              vanish, on the same segment ARP and neighbour discovery too. Senders see no error; connects and open\n\
              connections run into the timers of their own kernel.",
         ),
-        "dead-process" => (
+        verb::DEAD_PROCESS => (
             Kind::DeadProcess(OpenConnections::Fin),
             "The process was killed and its machine lives. A new TCP connection is refused by RST, UDP by ICMP port\n\
              unreachable; open connections end at once by FIN, as kill -9 ends them (--open-connections reset: by RST;\n\
              keep: not before they send). Ping and other ports work.",
         ),
-        "hush" => (
+        verb::HUSH => (
             Kind::Hush,
             "For a process that is stopped for real: filters what would give that away, RST and FIN from its ports and\n\
              ICMP errors about them, whoever sends these. Arm it first (--then COMMAND stops the process afterwards).\n\
              On those ports the machine seems gone; ping, SSH and other ports work.",
         ),
-        "hung-process" => (
+        verb::HUNG_PROCESS => (
             Kind::HungProcess,
             "The process is stuck, as by SIGSTOP. Its kernel accepts connections and acknowledges data; no answer ever\n\
              comes, over UDP neither.",
         ),
-        "unreachable" => (
+        verb::UNREACHABLE => (
             Kind::Unreachable(Code::Host),
             "A router says no: every packet to the peer draws an ICMP or ICMPv6 error of the given --code. Packets from\n\
              the peer vanish.",
         ),
-        "lossy" => (
+        verb::LOSSY => (
             Kind::Lossy(Loss { per_myriad: 2000, scope: LossScope::Packet }),
             "A bad link: that share of packets is lost, in each direction, whole packets only. With --per-connection a\n\
              connection loses all of its packets or none, for as long as it lives; --seed repeats the choice.",

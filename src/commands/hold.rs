@@ -57,7 +57,7 @@ impl Command {
         let mut let_go = Some(let_go);
         let mut child = match self.spawn() {
             Ok(child) => child,
-            Err(error) => return Ok(not_started(&self.program, &error)),
+            Err(error) => return Ok(not_started(&self.program, &error).into()),
         };
         loop {
             for origin in signals.0.wait().collect::<Vec<_>>() {
@@ -69,7 +69,7 @@ impl Command {
             }
             if let Some(status) = child.try_wait()? {
                 let_go.take().into_iter().for_each(|let_go| let_go());
-                return Ok(code_of(status));
+                return Ok(code_of(status).into());
             }
         }
     }
@@ -125,13 +125,14 @@ fn pass_on(child: &Child, origin: &Origin) {
     }
 }
 
-fn not_started(program: &OsString, error: &io::Error) -> ExitCode {
+/// Says why, and gives the code of a shell for a command that it cannot run.
+pub(super) fn not_started(program: &OsString, error: &io::Error) -> u8 {
     eprintln!("playdead: cannot run {}: {error}", program.display());
-    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
+    if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
 }
 
 /// As a shell gives it: its own, or 128 and the number of the signal.
-pub(super) fn code_of(status: ExitStatus) -> ExitCode {
+pub(super) fn code_of(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1))
+    u8::try_from(code & 0xff).unwrap_or(1)
 }

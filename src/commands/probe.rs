@@ -3,16 +3,16 @@
 use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::{out, probe_text};
+use super::cli::{duration, pause};
+use super::{hold, out, probe_text};
 use crate::kernel::netns::NetNs;
 use crate::model::observation::{Observation, Probe};
 use crate::model::signature::{Expect, Verdict, judge};
@@ -33,7 +33,7 @@ pub struct ProbeArgs {
     pub established: bool,
 
     /// How long to wait for each outcome.
-    #[arg(long, value_name = "D", default_value = "2s", value_parser = longer_than_zero)]
+    #[arg(long, value_name = "D", default_value = "2s", value_parser = duration)]
     pub timeout: Duration,
 
     /// Exit with 3 unless what was seen is this kind of failure, `unreachable:CODE`, or `alive`.
@@ -54,7 +54,7 @@ pub struct ProbeArgs {
     pub brief: bool,
 
     /// How long to wait between the end of COMMAND and the look: `kill` returns before a process is gone.
-    #[arg(long, value_name = "D", default_value = "50ms", value_parser = duration, requires = "command")]
+    #[arg(long, value_name = "D", default_value = "50ms", value_parser = pause, requires = "command")]
     pub settle: Duration,
 
     /// What makes the failure: open connections first, run this (not in the place, but here), and look when it has
@@ -114,7 +114,7 @@ fn look(args: &ProbeArgs, ns: &NetNs, targets: &[SocketAddr]) -> Result<Report> 
     let how = args.options();
     let mut watch = Watch::open(ns, targets, &how)?;
     watch.event();
-    let command = if args.command.is_empty() { None } else { Some(run_command(&args.command)?) };
+    let command = if args.command.is_empty() { None } else { Some(run_command(&args.command)) };
     if command.is_some() {
         thread::sleep(args.settle);
     }
@@ -135,23 +135,15 @@ fn progress(targets: usize, timeout: Duration) -> ProgressBar {
 }
 
 /// Its standard output goes where ours does not: ours carries the result only.
-fn run_command(argv: &[OsString]) -> Result<Ran> {
+fn run_command(argv: &[OsString]) -> Ran {
     let started = Instant::now();
     let status = Command::new(&argv[0]).args(&argv[1..]).stdout(io::stderr()).status();
     let exit_code = match status {
-        Ok(status) => code_of(status),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => 127,
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => 126,
-        Err(error) => return Err(error).with_context(|| format!("cannot run {}", argv[0].display())),
+        Ok(status) => hold::code_of(status),
+        Err(error) => hold::not_started(&argv[0], &error),
     };
     let argv = argv.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    Ok(Ran { argv, ended_ms: (started.elapsed().as_secs_f64() * 1e6).round() / 1e3, exit_code })
-}
-
-/// As a shell gives it: 128 and the signal's number for a command that was killed.
-fn code_of(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+    Ran { argv, ended_ms: (started.elapsed().as_secs_f64() * 1e6).round() / 1e3, exit_code }
 }
 
 /// A command that failed made no failure to be judged, so its code comes first.
@@ -161,17 +153,6 @@ fn exit_code(report: &Report) -> ExitCode {
         (_, Some(verdict)) if !verdict.met => ExitCode::from(3),
         _ => ExitCode::SUCCESS,
     }
-}
-
-fn duration(text: &str) -> Result<Duration> {
-    let parsed: jiff::SignedDuration = text.parse().context("write it as 500ms, 2s, 1m")?;
-    Duration::try_from(parsed).context("it cannot be negative")
-}
-
-fn longer_than_zero(text: &str) -> Result<Duration> {
-    let duration = duration(text)?;
-    ensure!(!duration.is_zero(), "it cannot be zero");
-    Ok(duration)
 }
 
 fn request(text: &str) -> Result<Request> {
@@ -236,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_command_that_is_not_there_gives_127_and_a_killed_one_128_and_its_signal() {
-        let code = |argv: &[&str]| run_command(&argv.iter().map(OsString::from).collect::<Vec<_>>()).unwrap().exit_code;
+        let code = |argv: &[&str]| run_command(&argv.iter().map(OsString::from).collect::<Vec<_>>()).exit_code;
         assert_eq!(code(&["/nonexistent/command"]), 127);
         assert_eq!(code(&["sh", "-c", "kill -9 $$"]), 137);
         assert_eq!(code(&["sh", "-c", "exit 5"]), 5);

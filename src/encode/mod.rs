@@ -1,10 +1,14 @@
 //! From the values of [`crate::rules`] to netlink: one batch a namespace, and which message is which rule.
 
 mod batch;
+mod expressions;
 mod lower;
+mod message;
 #[expect(unsafe_code, reason = "libnftnl is C; every call into it stands in this file")]
 mod object;
 mod parse;
+mod sets;
 
-pub use batch::{Builder, Finalized, Sent, family, request_chains, request_counters, request_elements, request_tables};
+pub use batch::{Builder, Finalized, Sent};
+pub use message::{family, request_chains, request_counters, request_elements, request_tables};
 pub use parse::{CounterInfo, ElementInfo, TableInfo, parse_chain_type, parse_counter, parse_elements, parse_table};

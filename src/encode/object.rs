@@ -175,7 +175,7 @@ pub(super) fn bare(message_type: u16, family: u8, flags: u16, seq: u32, resource
 }
 
 fn build(kind: u16, family: u8, flags: u16, seq: u32, payload: impl FnOnce(*mut sys::libc::nlmsghdr)) -> Message {
-    build_raw((super::batch::NFTABLES << 8) | kind, family, flags, seq, payload)
+    build_raw((super::message::NFTABLES << 8) | kind, family, flags, seq, payload)
 }
 
 fn build_raw(
@@ -214,7 +214,7 @@ fn c_string(text: &str) -> CString {
     CString::new(text).expect("names and comments of rules contain no NUL")
 }
 
-/// What libnftnl reads from a message; each closure gets the parsed object and must not keep it.
+/// The table that libnftnl reads from a message.
 pub(super) fn read_table(message: &[u8]) -> Option<super::TableInfo> {
     let table = Table::new();
     let raw = table.0.as_ptr();

@@ -94,7 +94,7 @@ impl NetNs {
     }
 
     /// As [`run`](Self::run), with the namespace's own `/etc/hosts`, `/etc/resolv.conf` and whatever else
-    /// stands in `/etc/netns/NAME`, and with its own `/sys`: for look-ups of names and for programs.
+    /// stands in `/etc/netns/NAME`: for look-ups of names and for programs. `/sys` stays the caller's.
     pub fn run_with_etc<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T> {
         let Some(etc) = &self.etc else { return self.run(f) };
         on_own_thread(|| {

@@ -4,6 +4,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::code::Code;
+use super::verb;
+
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -27,13 +30,13 @@ impl Kind {
     /// The verb of the command line.
     pub fn verb(self) -> &'static str {
         match self {
-            Self::DeadHost => "dead-host",
-            Self::DeadProcess(_) => "dead-process",
-            Self::Hush => "hush",
-            Self::HungProcess => "hung-process",
-            Self::Unreachable(_) => "unreachable",
-            Self::Lossy(_) => "lossy",
-            Self::Rebooted => "rebooted",
+            Self::DeadHost => verb::DEAD_HOST,
+            Self::DeadProcess(_) => verb::DEAD_PROCESS,
+            Self::Hush => verb::HUSH,
+            Self::HungProcess => verb::HUNG_PROCESS,
+            Self::Unreachable(_) => verb::UNREACHABLE,
+            Self::Lossy(_) => verb::LOSSY,
+            Self::Rebooted => verb::REBOOTED,
         }
     }
 
@@ -72,13 +75,13 @@ impl FromStr for Kind {
     fn from_str(text: &str) -> Result<Self, ()> {
         let (verb, detail) = text.split_once(':').unwrap_or((text, ""));
         Ok(match verb {
-            "dead-host" => Self::DeadHost,
-            "dead-process" => Self::DeadProcess(OpenConnections::from_name(detail).ok_or(())?),
-            "hush" => Self::Hush,
-            "hung-process" => Self::HungProcess,
-            "unreachable" => Self::Unreachable(Code::from_name(detail).ok_or(())?),
-            "lossy" => Self::Lossy(detail.parse()?),
-            "rebooted" => Self::Rebooted,
+            verb::DEAD_HOST => Self::DeadHost,
+            verb::DEAD_PROCESS => Self::DeadProcess(OpenConnections::from_name(detail).ok_or(())?),
+            verb::HUSH => Self::Hush,
+            verb::HUNG_PROCESS => Self::HungProcess,
+            verb::UNREACHABLE => Self::Unreachable(Code::from_name(detail).ok_or(())?),
+            verb::LOSSY => Self::Lossy(detail.parse()?),
+            verb::REBOOTED => Self::Rebooted,
             _ => return Err(()),
         })
     }
@@ -107,55 +110,6 @@ impl OpenConnections {
 
     fn from_name(name: &str) -> Option<Self> {
         [Self::Fin, Self::Reset, Self::Keep].into_iter().find(|open| open.name() == name)
-    }
-}
-
-/// Why a router says no (RFC 792 and 1812 for IPv4, RFC 4443 for IPv6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Code {
-    /// Host unreachable; IPv6: address unreachable.
-    Host,
-    /// Network unreachable; IPv6: no route.
-    Net,
-    /// Port unreachable.
-    Port,
-    /// Protocol unreachable; IPv6 knows it as a parameter problem only, so port unreachable is sent there.
-    Protocol,
-    /// Host prohibited; IPv6: administratively prohibited.
-    HostProhibited,
-    /// Network prohibited; IPv6: route rejected.
-    NetProhibited,
-    /// Administratively prohibited.
-    AdminProhibited,
-}
-
-impl Code {
-    /// Every code.
-    pub const ALL: [Self; 7] = [
-        Self::Host,
-        Self::Net,
-        Self::Port,
-        Self::Protocol,
-        Self::HostProhibited,
-        Self::NetProhibited,
-        Self::AdminProhibited,
-    ];
-
-    /// As typed.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Net => "net",
-            Self::Port => "port",
-            Self::Protocol => "protocol",
-            Self::HostProhibited => "host-prohibited",
-            Self::NetProhibited => "net-prohibited",
-            Self::AdminProhibited => "admin-prohibited",
-        }
-    }
-
-    fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|code| code.name() == name)
     }
 }
 

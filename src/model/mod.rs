@@ -1,5 +1,6 @@
 //! What is broken, where and for how long. Pure: no I/O, no clock.
 
+mod code;
 mod fault;
 mod kind;
 mod peer;
@@ -8,8 +9,10 @@ mod vantage;
 pub mod expect;
 pub mod observation;
 pub mod signature;
+pub mod verb;
 
+pub use code::Code;
 pub use fault::{Fault, Lifetime, MARKER, Meta, Name};
-pub use kind::{Code, Direction, Kind, Loss, LossScope, OpenConnections, Proto};
+pub use kind::{Direction, Kind, Loss, LossScope, OpenConnections, Proto};
 pub use peer::{Host, Members, PeerSpec, Ports, Target};
 pub use vantage::{BridgeReject, Device, Vantage};

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
-use super::expect::CODES;
-pub use super::expect::{Code, Expect};
+pub use super::code::Code;
+pub use super::expect::Expect;
 use super::observation::{Observation, Outcome, Probe, QueuedError};
 
 /// The outcomes that this probe may have when the peer is what is expected.
@@ -86,7 +86,7 @@ fn echo(expect: Expect, v6: bool) -> Vec<Outcome> {
 
 /// The errnos of a code, or of every code.
 fn errnos(code: Option<Code>, v6: bool) -> Vec<Outcome> {
-    let codes = code.map_or_else(|| CODES.map(|(code, _)| code).to_vec(), |code| vec![code]);
+    let codes = code.map_or_else(|| Code::ALL.to_vec(), |code| vec![code]);
     let mut names: Vec<_> = codes.iter().flat_map(|code| code.errnos(v6)).copied().collect();
     names.sort_unstable();
     names.dedup();

@@ -22,7 +22,7 @@ fn met(expect: Expect, probe: Probe, outcome: Outcome) -> bool {
 }
 
 fn all_kinds() -> impl Iterator<Item = Expect> {
-    let codes = CODES.into_iter().map(|(code, _)| Expect::Unreachable(Some(code)));
+    let codes = Code::ALL.into_iter().map(|code| Expect::Unreachable(Some(code)));
     KINDS.into_iter().map(|(kind, _)| kind).chain(codes)
 }
 

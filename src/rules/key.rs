@@ -152,7 +152,7 @@ pub enum Key {
     Hash(Vec<Key>, u32, u32),
 }
 
-/// SYN, as in the thirteenth byte of a TCP header.
+/// SYN, as in byte 13 of a TCP header, counted from 0.
 pub(super) const SYN: u8 = 0x02;
 /// FIN.
 pub(super) const FIN: u8 = 0x01;

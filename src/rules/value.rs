@@ -31,7 +31,7 @@ pub struct Table {
     pub family: Family,
     /// Its name.
     pub name: String,
-    /// What `status` needs to know and the rules do not say (at most 127 bytes).
+    /// What `status` needs to know and the rules do not say (at most 126 bytes).
     pub comment: String,
     /// The kernel deletes it with the socket that made it (Linux 5.12).
     pub owner: bool,

@@ -14,6 +14,7 @@
 //! The reasons stand in `docs/fidelity.md`.
 
 mod fates;
+mod neighbours;
 mod sites;
 
 use std::time::Duration;

@@ -1,14 +1,13 @@
 //! Where packets are judged: one table a family, one chain a hook.
 
 use super::fates::{FROM_PEER, REFUSE, TO_PEER, accept, gone_of, is_mark, is_udp};
+use super::neighbours::asks;
 use super::{
     ABSORB, Base, COVERED, Chain, Compiler, DOOMED_MARK, FIN_WAIT, FIRST, Failure, Family, Hook, Ip, Key, Kind, LAST,
     OpenConnections, Order, Rule, Set, Span, Stmt, Table, Vanish, Verdict, Way, chain, rule, sets, when,
 };
-use crate::model::{BridgeReject, Direction};
+use crate::model::BridgeReject;
 
-/// An NDP neighbour solicitation (RFC 4861).
-const SOLICITATION: u8 = 135;
 /// `XRLIM_BURST_FACTOR`: so many ICMP errors to one host may be sent at once.
 const ICMP_BURST: u32 = 6;
 /// The kernel's `RTN_UNICAST`: not for this host.
@@ -30,9 +29,7 @@ impl Compiler<'_> {
         chains.push(chain("leave", Some(Hook::Reroute(FIRST)), self.leave(to_rerouted, from_rerouted, refuses)));
         chains.push(chain("leave_translated", Some(Hook::Reroute(LAST)), self.leave_translated(to_rerouted, refuses)));
         let mut sets = self.peer_sets();
-        if matches!(self.fault.kind, Failure::DeadProcess(open) if open != OpenConnections::Keep) {
-            sets.push(sets::gate(ABSORB, FIN_WAIT, &Ip::BOTH.map(Ip::ether_type)));
-        }
+        sets.extend(self.absorb());
         sets.push(self.covered());
         self.table(Family::Inet, sets, chains)
     }
@@ -205,6 +202,7 @@ impl Compiler<'_> {
         sets
     }
 
+    /// The set that is there while bare acknowledgments are taken in silently.
     fn absorb(&self) -> Option<Set> {
         matches!(self.fault.kind, Failure::DeadProcess(open) if open != OpenConnections::Keep)
             .then(|| sets::gate(ABSORB, FIN_WAIT, &Ip::BOTH.map(Ip::ether_type)))
@@ -220,19 +218,13 @@ impl Compiler<'_> {
         }
         if to {
             // The question whether the peer is there goes out, as it does when nobody answers it.
-            let asks = Stmt::Is(Key::Icmp6Type, Order::Eq, vec![SOLICITATION]);
-            rules.extend((self.asks_aloud()).then(|| rule([asks, accept()])));
+            rules.extend(self.asks_aloud().then(|| rule([asks(), accept()])));
             rules.extend(when(&self.matches(Way::To), &goto(TO_PEER)));
         }
         if !rules.is_empty() {
             rules.insert(0, rule([tagged, accept()]));
         }
         rules
-    }
-
-    /// Whether this host's own questions for a neighbour leave it: the answers are silenced anyway.
-    fn asks_aloud(&self) -> bool {
-        self.fault.kind == Failure::DeadHost && self.fault.direction == Direction::Both
     }
 
     pub(super) fn bridge(&self) -> Option<Table> {
@@ -263,19 +255,6 @@ impl Compiler<'_> {
         self.table(Family::Bridge, sets, vec![to, from, refuse, through])
     }
 
-    /// Questions by IPv6 for a peer that is this host, or that a bridge leads to.
-    fn sought(&self, end: Stmt) -> Vec<Rule> {
-        let asks = Stmt::Is(Key::Icmp6Type, Order::Eq, vec![SOLICITATION]);
-        let scope = self.scope(Ip::V6, Key::Saddr6);
-        match (sets::sought(self.fault), scope, self.silences_neighbours()) {
-            (Some(set), Some(scope), true) => {
-                let target = Stmt::In(vec![sets::sought_key()], set.name);
-                vec![rule([asks, target].into_iter().chain(scope).chain([end]))]
-            }
-            _ => Vec::new(),
-        }
-    }
-
     /// ICMP errors about the peers' ports, whoever sends them.
     fn errors(&self, vanish: Vanish) -> Vec<Rule> {
         if self.fault.kind != Failure::Hush || !self.fault.direction.from() {
@@ -294,39 +273,9 @@ impl Compiler<'_> {
         };
         [(Ip::V4, v4), (Ip::V6, v6)].into_iter().filter_map(of).flatten().collect()
     }
-
-    pub(super) fn arp(&self) -> Option<Table> {
-        if !self.silences_neighbours() {
-            return None;
-        }
-        let fates = [self.fate(Way::To, Vanish::Drop), self.fate(Way::From, Vanish::Drop)];
-        let [to, from] = [0, 1].map(|i| !fates[i].rules.is_empty());
-        let inward = self.arp_rules(Family::Arp, to, from);
-        let outward = self.arp_rules(Family::Arp, to && !self.asks_aloud(), from);
-        let [to_peer, from_peer] = fates;
-        let chains = vec![
-            to_peer,
-            from_peer,
-            chain("arrive", Some(Hook::Input(FIRST)), inward),
-            chain("leave", Some(Hook::Output(FIRST)), outward),
-        ];
-        self.table(Family::Arp, self.peer_sets(), chains)
-    }
-
-    fn arp_rules(&self, family: Family, to: bool, from: bool) -> Vec<Rule> {
-        let Some(hosts) = sets::hosts(self.fault, Ip::V4) else { return Vec::new() };
-        let ends = [(from, Key::ArpSaddr, Key::ArpDaddr, FROM_PEER), (to, Key::ArpDaddr, Key::ArpSaddr, TO_PEER)];
-        let of = |(_, peer, other, fate): (bool, Key, Key, &'static str)| {
-            let scope = self.scope(Ip::V4, other)?;
-            let is_arp = (family == Family::Bridge).then(|| Stmt::Is(Key::Protocol, Order::Eq, vec![0x08, 0x06]));
-            let stmts = is_arp.into_iter().chain([Stmt::In(vec![peer], hosts.name)]).chain(scope);
-            Some(rule(stmts.chain([goto(fate)])))
-        };
-        ends.into_iter().filter(|(judged, ..)| *judged).filter_map(of).collect()
-    }
 }
 
-fn goto(chain: &'static str) -> Stmt {
+pub(super) fn goto(chain: &'static str) -> Stmt {
     Stmt::Do(Verdict::Goto(chain))
 }
 

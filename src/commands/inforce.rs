@@ -170,16 +170,16 @@ fn elements(nft: &Nft, family: Family, table: &str, set: &str) -> Result<Vec<Ele
 /// Single values, ranges of concatenations, and plain intervals, which the kernel shows as their first value and the
 /// first value behind them, in whatever order.
 fn ranges(elements: &[ElementInfo]) -> Vec<(Target, Option<u8>)> {
-    let intervals = elements.iter().any(|element| element.ends_interval);
+    let mut ends: Vec<_> = elements.iter().filter(|element| element.ends_interval).map(|end| &end.key).collect();
+    ends.sort();
     let last_of = |element: &ElementInfo| {
         if !element.key_end.is_empty() {
             return element.key_end.clone();
         }
-        let ends = elements.iter().filter(|end| end.ends_interval && end.key > element.key).map(|end| &end.key);
-        match ends.min() {
-            Some(end) if intervals => predecessor(end),
-            _ if intervals => vec![0xff; element.key.len()],
-            _ => element.key.clone(),
+        match ends.get(ends.partition_point(|end| **end <= element.key)) {
+            Some(end) => predecessor(end),
+            None if ends.is_empty() => element.key.clone(),
+            None => vec![0xff; element.key.len()],
         }
     };
     let starts = elements.iter().filter(|element| !element.ends_interval);

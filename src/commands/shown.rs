@@ -15,7 +15,8 @@ pub(super) fn peers(peers: &[Target]) -> String {
     let mut shown: Vec<(Option<&str>, Vec<String>)> = Vec::new();
     for peer in peers {
         let label = peer.label.as_deref();
-        match shown.iter_mut().find(|(known, _)| label.is_some() && *known == label) {
+        let same_name = label.and_then(|_| shown.iter_mut().find(|(known, _)| *known == label));
+        match same_name {
             Some((_, addresses)) => addresses.push(peer.to_string()),
             None => shown.push((label, vec![peer.to_string()])),
         }

@@ -75,9 +75,7 @@ mod nft {
     pub(super) const INNER: u32 = 3;
     pub(super) const REJECT_ICMP: u32 = 0;
     pub(super) const REJECT_TCP_RST: u32 = 1;
-    pub(super) const VERDICT_JUMP: i32 = -3;
     pub(super) const VERDICT_GOTO: i32 = -4;
-    pub(super) const VERDICT_RETURN: i32 = -5;
     pub(super) const NF_DROP: i32 = 0;
     pub(super) const NF_ACCEPT: i32 = 1;
 }
@@ -321,8 +319,6 @@ fn verdict_instr(verdict: Verdict) -> Instr {
     let (code, chain) = match verdict {
         Verdict::Accept => (nft::NF_ACCEPT, None),
         Verdict::Drop => (nft::NF_DROP, None),
-        Verdict::Return => (nft::VERDICT_RETURN, None),
-        Verdict::Jump(chain) => (nft::VERDICT_JUMP, Some(chain)),
         Verdict::Goto(chain) => (nft::VERDICT_GOTO, Some(chain)),
     };
     Instr::Verdict { code, chain }

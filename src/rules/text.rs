@@ -268,8 +268,6 @@ impl Display for Verdict {
         match self {
             Self::Accept => f.write_str("accept"),
             Self::Drop => f.write_str("drop"),
-            Self::Return => f.write_str("return"),
-            Self::Jump(chain) => write!(f, "jump {chain}"),
             Self::Goto(chain) => write!(f, "goto {chain}"),
         }
     }

@@ -214,10 +214,6 @@ pub enum Verdict {
     Accept,
     /// Is gone.
     Drop,
-    /// Back to the calling chain.
-    Return,
-    /// Through that chain and back.
-    Jump(&'static str),
     /// Through that chain and not back.
     Goto(&'static str),
 }

@@ -50,7 +50,7 @@ const FROM: &str = "from";
 
 /// The rules of `fault` for a namespace of which `vantage` tells.
 pub fn compile(fault: &Fault, vantage: &Vantage) -> Ruleset {
-    let compiler = Compiler { fault, vantage };
+    let compiler = Compiler { fault, vantage, sets: peer_sets(fault) };
     let tables = [compiler.inet(), compiler.netdev(), compiler.bridge(), compiler.arp()];
     Ruleset { tables: tables.into_iter().flatten().collect() }
 }
@@ -77,6 +77,8 @@ pub fn reject_trial(family: Family) -> Ruleset {
 struct Compiler<'a> {
     fault: &'a Fault,
     vantage: &'a Vantage,
+    /// The peers and other ends, made once: rules only ask which of these sets there are.
+    sets: Vec<Set>,
 }
 
 /// Which way a packet goes, seen from the peer.
@@ -130,16 +132,9 @@ impl Compiler<'_> {
             .then(|| Rule(vec![Stmt::NotIn(vec![Key::Protocol], sets::LEASE), Stmt::Do(Verdict::Accept)]))
     }
 
-    fn peer_sets(&self) -> Vec<Set> {
-        let fault = self.fault;
-        let each =
-            |ip| [sets::hosts(fault, ip), sets::ports(fault, ip), sets::with(fault, ip), sets::quoted(fault, ip)];
-        let mut sets: Vec<_> = Ip::BOTH.into_iter().flat_map(each).flatten().collect();
-        sets.extend(sets::sought(fault));
-        if fault.kind == Failure::Rebooted {
-            sets.extend(Ip::BOTH.map(fresh));
-        }
-        sets
+    /// The set of that name, if anyone is in it.
+    fn set(&self, name: &str) -> Option<&Set> {
+        self.sets.iter().find(|set| set.name == name)
     }
 
     /// The conditions under which a packet goes `way`, one list for each set of peers.
@@ -153,12 +148,12 @@ impl Compiler<'_> {
             Way::From => (ip.saddr(), Key::Sport, ip.daddr()),
         };
         let Some(scope) = self.scope(ip, other) else { return Vec::new() };
-        let hosts = sets::hosts(self.fault, ip).map(|set| {
+        let hosts = self.set(ip.name(sets::HOSTS)).map(|set| {
             let mut stmts = vec![Stmt::In(vec![peer.clone()], set.name)];
             stmts.extend(self.proto());
             stmts
         });
-        let ports = sets::ports(self.fault, ip).map(|set| vec![Stmt::In(vec![peer, Key::L4proto, port], set.name)]);
+        let ports = self.set(ip.name(sets::PORTS)).map(|set| vec![Stmt::In(vec![peer, Key::L4proto, port], set.name)]);
         let scoped = |mut stmts: Vec<Stmt>| {
             stmts.extend(scope.clone());
             stmts
@@ -184,11 +179,11 @@ impl Compiler<'_> {
         let translated =
             [Stmt::Is(Key::Translated, Order::Ne, vec![0; 4]), Stmt::Is(Key::CtDirection, Order::Eq, vec![direction])];
         let peer = Key::CtOriginalDaddr(ip.kind());
-        let hosts = sets::hosts(self.fault, ip).map(|set| {
+        let hosts = self.set(ip.name(sets::HOSTS)).map(|set| {
             let proto = self.proto();
             [Stmt::In(vec![peer.clone()], set.name)].into_iter().chain(proto).collect::<Vec<_>>()
         });
-        let ports = sets::ports(self.fault, ip).into_iter().flat_map(|set| {
+        let ports = self.set(ip.name(sets::PORTS)).into_iter().flat_map(|set| {
             // nft knows what a port is only once it knows the protocol.
             let key = vec![peer.clone(), Key::L4proto, Key::CtOriginalDport];
             let of = move |proto: &u8| {
@@ -205,7 +200,7 @@ impl Compiler<'_> {
         if self.fault.with.is_empty() {
             return Some(Vec::new());
         }
-        sets::with(self.fault, ip).map(|set| vec![Stmt::In(vec![other], set.name)])
+        self.set(ip.name(sets::WITH)).map(|set| vec![Stmt::In(vec![other], set.name)])
     }
 
     fn proto(&self) -> Option<Stmt> {
@@ -235,6 +230,17 @@ fn in_ip_stack(stmt: &mut Stmt) {
             *stmt = Stmt::Is(Key::Nfproto, Order::Eq, vec![nfproto]);
         }
     }
+}
+
+/// The sets that say whom a fault is about, and those that its rules fill.
+fn peer_sets(fault: &Fault) -> Vec<Set> {
+    let each = |ip| [sets::hosts(fault, ip), sets::ports(fault, ip), sets::with(fault, ip), sets::quoted(fault, ip)];
+    let mut sets: Vec<_> = Ip::BOTH.into_iter().flat_map(each).flatten().collect();
+    sets.extend(sets::sought(fault));
+    if fault.kind == Failure::Rebooted {
+        sets.extend(Ip::BOTH.map(fresh));
+    }
+    sets
 }
 
 fn fresh(ip: Ip) -> Set {

@@ -19,7 +19,7 @@ impl Compiler<'_> {
     /// Questions by IPv6 for a peer that is this host, or that a bridge leads to.
     pub(super) fn sought(&self, end: Stmt) -> Vec<Rule> {
         let scope = self.scope(Ip::V6, Key::Saddr6);
-        match (sets::sought(self.fault), scope, self.silences_neighbours()) {
+        match (self.set(sets::SOUGHT), scope, self.silences_neighbours()) {
             (Some(set), Some(scope), true) => {
                 let target = Stmt::In(vec![sets::sought_key()], set.name);
                 vec![rule([asks(), target].into_iter().chain(scope).chain([end]))]
@@ -43,11 +43,11 @@ impl Compiler<'_> {
             chain("arrive", Some(Hook::Input(FIRST)), inward),
             chain("leave", Some(Hook::Output(FIRST)), outward),
         ];
-        self.table(Family::Arp, self.peer_sets(), chains)
+        self.table(Family::Arp, self.sets.clone(), chains)
     }
 
     pub(super) fn arp_rules(&self, family: Family, to: bool, from: bool) -> Vec<Rule> {
-        let Some(hosts) = sets::hosts(self.fault, Ip::V4) else { return Vec::new() };
+        let Some(hosts) = self.set(Ip::V4.name(sets::HOSTS)) else { return Vec::new() };
         let ends = [(from, Key::ArpSaddr, Key::ArpDaddr, FROM_PEER), (to, Key::ArpDaddr, Key::ArpSaddr, TO_PEER)];
         let of = |(_, peer, other, fate): (bool, Key, Key, &'static str)| {
             let scope = self.scope(Ip::V4, other)?;

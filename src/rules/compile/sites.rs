@@ -28,7 +28,7 @@ impl Compiler<'_> {
         chains.push(chain("pass", Some(Hook::Forward(LAST)), self.pass(to, from, refuses)));
         chains.push(chain("leave", Some(Hook::Reroute(FIRST)), self.leave(to_rerouted, from_rerouted, refuses)));
         chains.push(chain("leave_translated", Some(Hook::Reroute(LAST)), self.leave_translated(to_rerouted, refuses)));
-        let mut sets = self.peer_sets();
+        let mut sets = self.sets.clone();
         sets.extend(self.absorb());
         sets.push(self.covered());
         self.table(Family::Inet, sets, chains)
@@ -149,10 +149,10 @@ impl Compiler<'_> {
         let port_unreachable =
             [(Ip::V4, [(Key::IcmpType, 3), (Key::IcmpCode, 3)]), (Ip::V6, [(Key::Icmp6Type, 1), (Key::Icmp6Code, 4)])];
         let of = |(ip, error): (Ip, [(Key, u8); 2])| {
-            let set = sets::quoted(self.fault, ip)?;
+            let set = self.set(ip.name(sets::QUOTED))?;
             let is_error = error.map(|(key, value)| Stmt::Is(key, Order::Eq, vec![value]));
             let quoted = set.key[0].clone();
-            let about = [Stmt::In(set.key, set.name), Stmt::Copy(ip.saddr(), quoted)];
+            let about = [Stmt::In(set.key.clone(), set.name), Stmt::Copy(ip.saddr(), quoted)];
             Some(rule(is_error.into_iter().chain(about)))
         };
         port_unreachable.into_iter().filter_map(of).collect()
@@ -195,7 +195,7 @@ impl Compiler<'_> {
     }
 
     fn netdev_sets(&self) -> Vec<Set> {
-        let mut sets = self.peer_sets();
+        let mut sets = self.sets.clone();
         if self.vantage.bridge_reject == BridgeReject::Ports {
             sets.extend(self.absorb());
         }
@@ -248,7 +248,7 @@ impl Compiler<'_> {
             }
             _ => refuse.rules.clear(),
         }
-        let mut sets = self.peer_sets();
+        let mut sets = self.sets.clone();
         sets.extend(self.absorb());
         let [to, from] = fates;
         let through = chain("through", Some(Hook::Prerouting(FIRST)), rules);
@@ -265,9 +265,9 @@ impl Compiler<'_> {
         let v4 = vec![Stmt::Is(Key::IcmpType, Order::Eq, vec![3]), too_big];
         let v6 = vec![Stmt::Is(Key::Icmp6Type, Order::Eq, vec![1])];
         let of = |(ip, mut conditions): (Ip, Vec<Stmt>)| {
-            let set = sets::quoted(self.fault, ip)?;
+            let set = self.set(ip.name(sets::QUOTED))?;
             let scope = self.scope(ip, ip.daddr())?;
-            conditions.push(Stmt::In(set.key, set.name));
+            conditions.push(Stmt::In(set.key.clone(), set.name));
             conditions.extend(scope);
             Some(gone_of(Way::From, vanish, &[ip], conditions))
         };

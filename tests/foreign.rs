@@ -93,9 +93,9 @@ fn a_comment_that_is_nearly_ours_is_not_ours() {
     let comments = [
         "playdead",
         "playdead 1 ",
-        "playdead 2 dead-host both all 00000000 since 2026-01-01T00:00:00Z",
-        "playdead 1 dead-cat both all 00000000 since 2026-01-01T00:00:00Z",
-        "playdead 1 dead-host both all 00000000 since 2026-01-01T00:00:00Z for ever",
+        "playdead 2 dead-host both all 00000000 since 2026-01-01T00:00:00Z of 3",
+        "playdead 1 dead-cat both all 00000000 since 2026-01-01T00:00:00Z of 3",
+        "playdead 1 dead-host both all 00000000 since 2026-01-01T00:00:00Z of 3 for ever",
     ];
     for comment in comments {
         segment.nft(At::Client, &format!("table inet playdead-x {{ comment \"{comment}\"; }}"));

@@ -20,7 +20,7 @@ const FAULTS: [&str; 20] = [
     "dead-process 10.99.0.2:2379 --open-connections reset --for 1h",
     "dead-process [fd99::2]:2379 --open-connections keep --proto tcp",
     "hush 10.99.0.2:2379 [fd99::2]:80-90",
-    "hush 10.99.0.2:2379 [fd99::2]:80 --proto udp --with 10.99.0.0/30",
+    "hush 10.99.0.2:2379 [fd99::2]:80 --proto udp --with 10.99.0.0/30,fd99::/126",
     "hung-process 10.99.0.2:2379 [fd99::2]:2379",
     "unreachable 10.99.0.2 fd99::/64 --code admin-prohibited",
     "unreachable 10.99.0.2:80 [fd99::2]:80 --code protocol",

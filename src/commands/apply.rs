@@ -8,26 +8,18 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use super::cli::{FaultArgs, PlaceArgs};
-use super::inforce::{InForce, foreign, outline, read};
-use super::peers::targets;
+use super::inforce::{InForce, Tables, complete, outline};
 use super::place::{self, Place};
-use super::{Usage, closing, facts, hold, out, shown};
+use super::plan::{Planned, check_usage, plan};
+use super::{closing, hold, out, shown};
 use crate::encode::Builder;
 use crate::kernel::nft::{Nft, Refused};
 use crate::kernel::owner;
-use crate::model::{BridgeReject, Fault, Kind, Lifetime, Name, OpenConnections, Vantage};
-use crate::rules::{Ruleset, compile};
+use crate::model::{Fault, Kind, Lifetime};
+use crate::rules::compile;
 
 /// How often a transaction is made anew because somebody else changed the same fault in between.
 const TRIES: usize = 20;
-
-/// One place, and what is to be written there.
-struct Planned {
-    place: Place,
-    fault: Fault,
-    vantage: Vantage,
-    rules: Ruleset,
-}
 
 /// A place in which it was written.
 struct Written {
@@ -52,16 +44,18 @@ pub(super) fn run(
     if typed.dry_run {
         return dry_run(places, kind, typed, json);
     }
-    // From here on a signal must not end the process between a write and its undoing.
-    let signals = hold::Signals::catch()?;
     let mut planned = Vec::new();
     for place in places {
         let nft = Nft::open(&place.ns)?;
         let plan = plan(place, kind, typed, Some(&nft))?;
         planned.push((plan, nft));
     }
-    let written = write(planned, typed.replace)?;
-    report(&written, json)?;
+    // From here on a signal must not end the process between a write and its undoing.
+    let signals = hold::Signals::catch()?;
+    let mut written = write(planned, typed.replace)?;
+    if let Err(error) = finish(&mut written, json) {
+        return Err(take_back(&written, error));
+    }
     if let Some(then) = then {
         run_then(then)?;
     }
@@ -72,50 +66,6 @@ pub(super) fn run(
     }
 }
 
-fn check_usage(typed: &FaultArgs, kind: Kind) -> Result<()> {
-    if let Some(command) = typed.command.first()
-        && command.is_empty()
-    {
-        return Err(Usage("the command after -- is empty".into()).into());
-    }
-    if kind.needs_port()
-        && let Some(peer) = typed.peers.iter().find(|peer| peer.ports.is_none() && !peer.text.starts_with("etcd://"))
-    {
-        let text = &peer.text;
-        return Err(Usage(format!("{text}: {} happens to a process: name its port, {text}:PORT", kind.verb())).into());
-    }
-    Ok(())
-}
-
-fn plan(place: Place, kind: Kind, typed: &FaultArgs, nft: Option<&Nft>) -> Result<Planned> {
-    let peers = targets(&place, &typed.peers, kind)?;
-    let lifetime = match (typed.lifetime.lease, typed.lifetime.hold || !typed.command.is_empty()) {
-        (Some(lease), _) => Lifetime::Lease(lease),
-        (None, true) => Lifetime::Held,
-        (None, false) => Lifetime::Open,
-    };
-    let mut fault = Fault {
-        // Until the digest is known.
-        name: Name::made_up(kind, &typed.peers[0].text, 0),
-        kind,
-        peers,
-        with: typed.with.clone(),
-        direction: typed.direction,
-        proto: typed.proto,
-        lifetime,
-        since: now(),
-    };
-    fault.name = typed.name.clone().unwrap_or_else(|| Name::made_up(kind, &typed.peers[0].text, fault.digest()));
-    let vantage = facts::vantage(&place.ns, nft)?;
-    let rules = compile(&fault, &vantage);
-    Ok(Planned { place, fault, vantage, rules })
-}
-
-fn now() -> String {
-    let now = jiff::Timestamp::now();
-    jiff::Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
-}
-
 fn dry_run(places: Vec<Place>, kind: Kind, typed: &FaultArgs, json: bool) -> Result<ExitCode> {
     let mut documents = Vec::new();
     for place in places {
@@ -123,6 +73,12 @@ fn dry_run(places: Vec<Place>, kind: Kind, typed: &FaultArgs, json: bool) -> Res
         let nft = Nft::open(&place.ns)?;
         let may_read = outline(&nft).is_ok();
         let planned = plan(place, kind, typed, may_read.then_some(&nft))?;
+        if !may_read && !planned.vantage.ports.is_empty() {
+            out::note(
+                "without rights the kernel was not asked what a bridge can refuse: the rules may differ with them",
+            );
+        }
+        planned.notes.iter().for_each(|note| out::note(note));
         if json {
             let mut document = shown::document(&planned.place.label, &planned.fault);
             document["rules"] = planned.rules.to_string().into();
@@ -152,18 +108,29 @@ fn write(planned: Vec<(Planned, Nft)>, replace: bool) -> Result<Vec<Written>> {
     for (plan, nft) in planned {
         match write_one(plan, nft, replace) {
             Ok(one) => written.push(one),
-            Err(error) => {
-                let failed: Vec<_> = written.iter().filter_map(|one| undo(one).err()).collect();
-                let failed: Vec<_> = failed.iter().map(|error| format!("; could not be undone: {error:#}")).collect();
-                let undone = if written.is_empty() { "" } else { " (undone in the other places)" };
-                return Err(error.context(format!("nothing was changed{undone}{}", failed.concat())));
-            }
+            Err(error) if written.is_empty() => return Err(error.context("nothing was changed")),
+            Err(error) => return Err(take_back(&written, error)),
         }
     }
-    for one in &mut written {
-        one.closed = closing::close(&one.planned.place.ns, &one.planned.fault)?;
-    }
     Ok(written)
+}
+
+/// What follows the writing. Whoever is told that it failed must not be left with half of a fault.
+fn finish(written: &mut [Written], json: bool) -> Result<()> {
+    for one in written.iter_mut() {
+        let place = format!("place {}", one.planned.place.label);
+        one.closed = closing::close(&one.planned.place.ns, &one.planned.fault).context(place)?;
+    }
+    report(written, json)
+}
+
+/// Undoes what was written, and says so beside the error that is the reason.
+fn take_back(written: &[Written], error: anyhow::Error) -> anyhow::Error {
+    let failed: Vec<_> = written.iter().filter_map(|one| undo(one).err()).collect();
+    let failed: Vec<_> = failed.iter().map(|error| format!("; could not be undone: {error:#}")).collect();
+    let ended: usize = written.iter().map(|one| one.closed.ended).sum();
+    let ended = if ended > 0 { format!(", but for {ended} connections that were ended") } else { String::new() };
+    error.context(format!("nothing was changed (what was written is undone{ended}){}", failed.concat()))
 }
 
 fn refused_in(plan: &Planned, refused: Refused) -> anyhow::Error {
@@ -193,12 +160,15 @@ fn write_one(plan: Planned, nft: Nft, replace: bool) -> Result<Written> {
 /// The transaction that puts the fault in force, and the faults that it takes away for it.
 fn transaction(plan: &Planned, nft: &Nft, replace: bool) -> Result<(Builder, Vec<InForce>)> {
     let fault = &plan.fault;
-    if foreign(nft, &fault.name)?.is_some() {
+    let tables = Tables::read(nft)?;
+    if tables.is_foreign(&fault.name) {
         let table = fault.name.table();
         bail!("a table {table} that is not playdead's is in {}: use another --name", plan.place.label);
     }
-    let mut there = if replace { read(nft)? } else { outline(nft)? };
-    there.retain(|other| other.name == fault.name || (replace && shares_a_peer(other, fault)));
+    let mut there = tables.outline();
+    there.retain(|other| replace || other.name == fault.name);
+    let mut there = complete(nft, there)?;
+    there.retain(|other| other.name == fault.name || shares_a_peer(other, fault));
     for other in &there {
         check_replaceable(plan, other, replace)?;
     }
@@ -214,7 +184,8 @@ fn shares_a_peer(other: &InForce, fault: &Fault) -> bool {
     other.peers.iter().any(|theirs| fault.peers.iter().any(|ours| ours.meets(theirs)))
 }
 
-/// The same fault again is not an error, and does not double: it starts anew.
+/// The same fault again is not an error, and does not double: it starts anew. But one that was to stay must not end
+/// because somebody else wanted the same for a while.
 fn check_replaceable(plan: &Planned, other: &InForce, replace: bool) -> Result<()> {
     let (name, place) = (&other.name, &plan.place.label);
     if let Some(portid) = other.owner {
@@ -222,10 +193,18 @@ fn check_replaceable(plan: &Planned, other: &InForce, replace: bool) -> Result<(
             owner::holder(&plan.place.ns, portid)?.map_or("another process".into(), |pid| format!("process {pid}"));
         bail!("{name} in {place} is held by {holder}: heal it first (playdead heal {name})");
     }
-    if !replace && other.meta.digest != plan.fault.digest() {
+    if replace || !other.is_active() {
+        return Ok(());
+    }
+    if other.meta.digest != plan.fault.digest() {
         bail!("a different fault is called {name} in {place}: use --replace, another --name, or heal it first");
     }
-    Ok(())
+    let ends = match (other.meta.lease, plan.fault.lifetime) {
+        (Some(_), Lifetime::Lease(_)) | (None, Lifetime::Open) => return Ok(()),
+        (Some(_), _) => "has a lease",
+        (None, _) => "lasts until it is healed",
+    };
+    bail!("{name} is in force in {place} and {ends}: use --replace to give it another lifetime, or another --name")
 }
 
 /// Takes back what was written to one place, and puts back what was there.
@@ -233,7 +212,8 @@ fn undo(written: &Written) -> Result<()> {
     let plan = &written.planned;
     let mut batch = Builder::new(plan.vantage.loopback);
     plan.rules.tables.iter().for_each(|table| batch.delete_table(table.family, &table.name));
-    written.replaced.iter().for_each(|before| batch.add(&compile(&before.fault(), &plan.vantage)));
+    let before = written.replaced.iter().filter(|before| before.is_active());
+    before.for_each(|before| batch.add(&compile(&before.fault(), &plan.vantage)));
     written.nft.commit(&batch.finalize()).with_context(|| format!("place {}", plan.place.label))
 }
 
@@ -251,7 +231,7 @@ fn report(written: &[Written], json: bool) -> Result<()> {
             let (name, closed) = (&fault.name, &one.closed);
             out::print(&format!("{verb} {peers}: in {place}, {lifetime}, as {name}{closed} [{took:.1} ms]\n"))?;
         }
-        one.closed.warnings().iter().chain(&limits(plan)).for_each(|note| eprintln!("playdead: note: {note}"));
+        one.closed.warnings().iter().chain(&plan.notes).for_each(|note| out::note(note));
     }
     Ok(())
 }
@@ -267,25 +247,6 @@ fn document(one: &Written) -> serde_json::Value {
     document["took_ms"] = (one.took.as_secs_f64() * 1e3).into();
     document["connections_ended"] = one.closed.ended.into();
     document
-}
-
-/// What this vantage cannot do exactly.
-fn limits(plan: &Planned) -> Vec<String> {
-    let mut notes = Vec::new();
-    let refuses = plan.fault.kind.refuses() && plan.fault.direction.to();
-    if refuses && !plan.vantage.ports.is_empty() && plan.vantage.bridge_reject == BridgeReject::Missing {
-        notes.push(format!(
-            "this kernel cannot refuse frames that a bridge of {} passes on (CONFIG_NFT_BRIDGE_REJECT): they go through",
-            plan.place.label
-        ));
-    }
-    if matches!(plan.fault.kind, Kind::DeadProcess(open) if open != OpenConnections::Keep)
-        && !plan.vantage.ports.is_empty()
-    {
-        notes
-            .push("open connections that only pass through here are not listed: each ends with its next packet".into());
-    }
-    notes
 }
 
 fn run_then(then: &OsStr) -> Result<()> {

@@ -92,8 +92,8 @@ pub struct FaultArgs {
     /// or etcd://HOST:PORT[?leader|followers|others].
     #[arg(value_name = "PEER", required = true)]
     pub peers: Vec<PeerSpec>,
-    /// Only traffic between the peers and these other ends (addresses or prefixes).
-    #[arg(long, value_name = "ADDR", value_parser = address)]
+    /// Only traffic between the peers and these other ends: addresses or prefixes, several and behind the peers.
+    #[arg(long, value_name = "ADDR", num_args = 1.., value_delimiter = ',', value_parser = address)]
     pub with: Vec<IpNet>,
     /// Which packets, seen from the peer: those to it, those from it, or both.
     #[arg(long, value_enum, default_value = "both")]
@@ -261,7 +261,9 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// The same, but 0s is one too.
 pub fn pause(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is not a duration: write 500ms, 30s, 2m or 1h30m");
-    let signed: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
+    // A day is 24 hours here: this is about elapsed time, not about calendars.
+    let span: jiff::Span = text.parse().map_err(|_| wrong())?;
+    let signed = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
     let duration = Duration::try_from(signed).map_err(|_| wrong())?;
     if duration > Duration::from_secs(366 * 86_400) {
         return Err(format!("{text:?} is more than a year"));
@@ -283,6 +285,9 @@ fn per_myriad(text: &str) -> Result<u32, String> {
     let myriad = (percent * 100.0).round();
     if !(1.0..=10_000.0).contains(&myriad) {
         return Err(wrong());
+    }
+    if (percent * 100.0 - myriad).abs() > 1e-6 {
+        return Err(format!("{text:?} has more digits than can be kept: percentages go in steps of 0.01"));
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be 1 to 10,000")]
     Ok(myriad as u32)

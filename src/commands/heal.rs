@@ -1,6 +1,8 @@
 //! `playdead heal`: takes faults away, and says so only when the kernel shows them gone.
 
-use std::process::ExitCode;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{self, ExitCode};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -10,7 +12,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use super::cli::{HealArgs, PlaceArgs};
-use super::inforce::{InForce, outline};
+use super::inforce::{InForce, is_closed, outline};
 use super::place::{self, Place};
 use super::{out, shown};
 use crate::encode::Builder;
@@ -30,12 +32,12 @@ pub(super) fn run(args: &PlaceArgs, heal: &HealArgs, json: bool) -> Result<ExitC
         match heal_place(place, &heal.names, start + heal.wait) {
             Ok(gone) => healed.extend(gone.into_iter().map(|name| (place.label.clone(), name))),
             // A namespace of somebody else that nobody named: whatever is in it is not ours to heal.
-            Err(_) if !named && place.label != "here" && heal_is_closed(place) => {}
+            Err(error) if !named && place.label != "here" && is_closed(&error) => {}
             Err(error) => failed.push(error.context(format!("place {}", place.label))),
         }
     }
     if failed.is_empty() || !healed.is_empty() {
-        report(&healed, json)?;
+        report(&heal.names, &healed, json)?;
     }
     // Teardown goes on after an error; all of them are told.
     match failed.len() {
@@ -45,18 +47,17 @@ pub(super) fn run(args: &PlaceArgs, heal: &HealArgs, json: bool) -> Result<ExitC
     }
 }
 
-fn heal_is_closed(place: &Place) -> bool {
-    Nft::open(&place.ns).and_then(|nft| outline(&nft)).is_err()
-}
-
-fn report(healed: &[(String, Name)], json: bool) -> Result<()> {
+fn report(names: &[Name], healed: &[(String, Name)], json: bool) -> Result<()> {
     if json {
         let faults: Vec<_> =
             healed.iter().map(|(place, name)| json!({ "place": place, "name": name.to_string() })).collect();
         return out::print_json(&json!({ "format": shown::FORMAT, "healed": faults }));
     }
     if healed.is_empty() {
-        return out::print("nothing to heal\n");
+        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+        let called =
+            if names.is_empty() { String::new() } else { format!(": no fault is called {}", names.join(" or ")) };
+        return out::print(&format!("nothing to heal{called}\n"));
     }
     let lines: Vec<_> = healed.iter().map(|(place, name)| format!("healed {name} in {place}\n")).collect();
     out::print(&lines.concat())
@@ -73,23 +74,32 @@ fn heal_place(place: &Place, names: &[Name], deadline: Instant) -> Result<Vec<Na
         if faults.is_empty() {
             return Ok(healed);
         }
+        let mut waiting = false;
         for fault in &faults {
             if !healed.contains(&fault.name) {
                 healed.push(fault.name.clone());
             }
             match fault.owner {
                 None => delete(&nft, fault)?,
-                Some(owner) if asked.contains(&owner) => {}
+                Some(owner) if asked.contains(&owner) => waiting = true,
                 Some(owner) => {
-                    ask(place, owner)?;
-                    asked.push(owner);
+                    if ask(place, fault, owner)? {
+                        asked.push(owner);
+                    }
+                    waiting = true;
                 }
             }
         }
         if Instant::now() > deadline {
-            bail!("{} is still in force: the process that holds it does not let go; end it by hand", faults[0].name);
+            let name = &faults[0].name;
+            if asked.is_empty() {
+                bail!(
+                    "{name} is still in force: the process that holds it is not visible from here; end it where it is"
+                );
+            }
+            bail!("{name} is still in force: the process that holds it does not let go; end it by hand");
         }
-        if !asked.is_empty() {
+        if waiting {
             sleep(PAUSE);
         }
     }
@@ -105,18 +115,33 @@ pub(super) fn delete(nft: &Nft, fault: &InForce) -> Result<()> {
     }
 }
 
-/// Only the owner of a table can delete it, so the process is asked to let go.
-fn ask(place: &Place, owner: u32) -> Result<()> {
-    let Some(pid) = owner::holder(&place.ns, owner)? else {
-        // It is just ending, or it lives in a process namespace that is not visible from here.
-        return Ok(());
-    };
-    let pid = i32::try_from(pid).map_err(|_| anyhow!("{pid} is not a process id"))?;
-    if Pid::from_raw(pid) == Pid::this() {
-        return Ok(());
+/// Only the owner of a table can delete it, so the process is asked to let go. Gives whether it could be asked: it may
+/// just be ending, or live in a process namespace that is not visible from here.
+fn ask(place: &Place, fault: &InForce, owner: u32) -> Result<bool> {
+    let Some(pid) = owner::holder(&place.ns, owner)? else { return Ok(false) };
+    if pid == process::id() {
+        return Ok(true);
     }
+    let program = owner::program(pid).unwrap_or_default();
+    if !is_playdead(&program) {
+        let (name, program) = (&fault.name, program.display());
+        bail!(
+            "{name} is held by process {pid} ({program}), which is not playdead: end it, or have it let go, yourself"
+        );
+    }
+    let pid = i32::try_from(pid).map_err(|_| anyhow!("{pid} is not a process id"))?;
     match kill(Pid::from_raw(pid), Signal::SIGTERM) {
-        Ok(()) | Err(nix::errno::Errno::ESRCH) => Ok(()),
+        Ok(()) | Err(nix::errno::Errno::ESRCH) => Ok(true),
         Err(errno) => Err(errno).with_context(|| format!("cannot ask process {pid}, which holds it, to let go")),
     }
+}
+
+/// Whoever embeds the library has signals of its own. A running playdead whose file was replaced is `(deleted)`.
+fn is_playdead(program: &Path) -> bool {
+    let name = program.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    name.trim_end_matches(" (deleted)") == env!("CARGO_PKG_NAME") || process_file().is_some_and(|own| own == program)
+}
+
+fn process_file() -> Option<PathBuf> {
+    owner::program(process::id())
 }

@@ -13,7 +13,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
-use super::Usage;
+use super::{Usage, out};
 
 /// Signals that end a hold.
 const ENDING: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT];
@@ -127,7 +127,7 @@ fn pass_on(child: &Child, origin: &Origin) {
 
 /// Says why, and gives the code of a shell for a command that it cannot run.
 pub(super) fn not_started(program: &OsString, error: &io::Error) -> u8 {
-    eprintln!("playdead: cannot run {}: {error}", program.display());
+    out::error(&format!("cannot run {}: {error}", program.display()));
     if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
 }
 

@@ -11,6 +11,7 @@ use crate::encode::{
     ElementInfo, TableInfo, family, parse_counter, parse_elements, parse_table, request_counters, request_elements,
     request_tables,
 };
+use crate::kernel::Missing;
 use crate::kernel::nft::Nft;
 use crate::model::{Fault, Lifetime, Meta, Name, Target};
 use crate::rules::{Family, LEASE_SET, READ_BACK, read_back};
@@ -44,6 +45,13 @@ impl InForce {
         self.left.is_none_or(|left| !left.is_zero())
     }
 
+    /// What is amiss with it, if somebody has taken a part of it away.
+    pub(super) fn damage(&self) -> Option<String> {
+        let (left, all) = (self.families.len(), self.meta.tables);
+        let families: Vec<_> = self.families.iter().map(|family| family.name()).collect();
+        (left < all).then(|| format!("only {left} of its {all} tables are left ({})", families.join(", ")))
+    }
+
     /// The fault that would write the same rules for what is left of its time.
     pub(super) fn fault(&self) -> Fault {
         let lifetime = match (self.owner, self.left) {
@@ -64,15 +72,39 @@ impl InForce {
     }
 }
 
-/// A table that has a name as ours have, but is somebody else's.
-pub(super) fn foreign(nft: &Nft, name: &Name) -> Result<Option<TableInfo>> {
-    let mut tables = tables(nft)?;
-    tables.retain(|table| table.name == name.table() && meta_of(table).is_none());
-    Ok(tables.pop())
-}
+/// The tables of a namespace at one moment, whoever made them.
+pub(super) struct Tables(Vec<TableInfo>);
 
-fn tables(nft: &Nft) -> Result<Vec<TableInfo>> {
-    Ok(nft.dump(&request_tables())?.iter().filter_map(|message| parse_table(message)).collect())
+impl Tables {
+    pub(super) fn read(nft: &Nft) -> Result<Self> {
+        Ok(Self(nft.dump(&request_tables())?.iter().filter_map(|message| parse_table(message)).collect()))
+    }
+
+    /// Whether one has a name as ours have, but is somebody else's.
+    pub(super) fn is_foreign(&self, name: &Name) -> bool {
+        self.0.iter().any(|table| table.name == name.table() && meta_of(table).is_none())
+    }
+
+    /// All faults, by name: only what their tables say, which is cheap.
+    pub(super) fn outline(&self) -> Vec<InForce> {
+        let mut faults: BTreeMap<Name, InForce> = BTreeMap::new();
+        for table in &self.0 {
+            let (Some((name, meta)), Some(family)) = (meta_of(table), family(table.family)) else { continue };
+            let fault = faults.entry(name.clone()).or_insert_with(|| InForce {
+                name,
+                meta,
+                families: Vec::new(),
+                owner: table.owner,
+                peers: Vec::new(),
+                with: Vec::new(),
+                to: Hits::default(),
+                from: Hits::default(),
+                left: None,
+            });
+            fault.families.push(family);
+        }
+        faults.into_values().collect()
+    }
 }
 
 fn meta_of(table: &TableInfo) -> Option<(Name, Meta)> {
@@ -82,33 +114,23 @@ fn meta_of(table: &TableInfo) -> Option<(Name, Meta)> {
 
 /// All faults of the namespace behind `nft`, by name: only what their tables say, which is cheap.
 pub(super) fn outline(nft: &Nft) -> Result<Vec<InForce>> {
-    let mut faults: BTreeMap<Name, InForce> = BTreeMap::new();
-    for table in tables(nft)? {
-        let (Some((name, meta)), Some(family)) = (meta_of(&table), family(table.family)) else { continue };
-        let fault = faults.entry(name.clone()).or_insert_with(|| InForce {
-            name,
-            meta,
-            families: Vec::new(),
-            owner: table.owner,
-            peers: Vec::new(),
-            with: Vec::new(),
-            to: Hits::default(),
-            from: Hits::default(),
-            left: None,
-        });
-        fault.families.push(family);
-    }
-    Ok(faults.into_values().collect())
+    Ok(Tables::read(nft)?.outline())
 }
 
 /// All faults of the namespace behind `nft`, with peers, hits and what is left of their leases.
 pub(super) fn read(nft: &Nft) -> Result<Vec<InForce>> {
-    let mut faults = outline(nft)?;
+    complete(nft, outline(nft)?)
+}
+
+/// Adds peers, hits and what is left of the leases.
+pub(super) fn complete(nft: &Nft, mut faults: Vec<InForce>) -> Result<Vec<InForce>> {
     for fault in &mut faults {
         read_sets(nft, fault)?;
     }
-    for family in [Family::Inet, Family::Netdev, Family::Bridge, Family::Arp] {
-        count(nft, family, &mut faults)?;
+    if !faults.is_empty() {
+        for family in [Family::Inet, Family::Netdev, Family::Bridge, Family::Arp] {
+            count(nft, family, &mut faults)?;
+        }
     }
     Ok(faults)
 }
@@ -205,6 +227,11 @@ pub(super) struct Surveyed {
     pub(super) faults: Vec<InForce>,
 }
 
+/// Whether a namespace of somebody else may not be looked into: whatever is in it is not ours.
+pub(super) fn is_closed(error: &anyhow::Error) -> bool {
+    error.chain().any(<dyn std::error::Error>::is::<Missing>)
+}
+
 /// Reads every place. With `lenient`, those that are closed to us are left out.
 pub(super) fn survey(places: Vec<Place>, lenient: bool) -> Result<Vec<Surveyed>> {
     let mut surveyed = Vec::new();
@@ -212,7 +239,7 @@ pub(super) fn survey(places: Vec<Place>, lenient: bool) -> Result<Vec<Surveyed>>
         let faults = Nft::open(&place.ns).and_then(|nft| read(&nft).map(|faults| (nft, faults)));
         match faults {
             Ok((nft, faults)) => surveyed.push(Surveyed { place, nft, faults }),
-            Err(_) if lenient && place.label != "here" => {}
+            Err(error) if lenient && place.label != "here" && is_closed(&error) => {}
             Err(error) => return Err(error.context(format!("place {}", place.label))),
         }
     }

@@ -13,6 +13,7 @@ pub mod lab;
 mod out;
 mod peers;
 mod place;
+mod plan;
 pub mod probe;
 mod probe_text;
 mod renew;
@@ -51,7 +52,7 @@ pub fn run() -> ExitCode {
         Err(error) => return wrong_usage(&error),
     };
     dispatch(&cli).unwrap_or_else(|error| {
-        eprintln!("playdead: {error:#}");
+        out::error(&format!("{error:#}"));
         let is = |code: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(code);
         match () {
             () if is(<dyn std::error::Error>::is::<Usage>) => ExitCode::from(2),
@@ -73,7 +74,7 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let said: Vec<_> = lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more")).collect();
-    eprintln!("playdead: {} (see playdead --help)", said.join(" ").trim_start_matches("error: "));
+    out::error(&format!("{} (see playdead --help)", said.join(" ").trim_start_matches("error: ")));
     ExitCode::from(2)
 }
 
@@ -100,7 +101,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
 fn loss(args: &cli::LossyArgs) -> Loss {
     let scope = if args.per_connection {
         let seed = args.seed.unwrap_or_else(random_seed);
-        eprintln!("seed {seed}: --seed {seed} loses the same connections again");
+        out::note(&format!("seed {seed}: --seed {seed} loses the same connections again"));
         LossScope::Connection { seed }
     } else {
         LossScope::Packet

@@ -18,6 +18,16 @@ pub(super) fn print_while_read(text: &str) -> Result<bool> {
     }
 }
 
+/// Tells the user something beside the result.
+pub(super) fn note(text: &str) {
+    error(&format!("note: {text}"));
+}
+
+/// One line on standard error. Where that cannot be written to, the exit code has to do.
+pub(super) fn error(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "playdead: {text}");
+}
+
 /// Prints one JSON document.
 pub(super) fn print_json(document: &serde_json::Value) -> Result<()> {
     print(&format!("{document}\n"))

@@ -3,24 +3,19 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use ipnet::IpNet;
 use serde_json::Value;
 
 use super::Usage;
 use super::place::Place;
 use crate::kernel::resolve;
-use crate::model::{Host, Kind, Members, PeerSpec, Ports, Target};
+use crate::model::{Host, Kind, Members, PeerSpec, Ports, Target, checked};
 
 /// The addresses of the peers as they are in `place`; a kind that happens to a process needs ports.
 pub(super) fn targets(place: &Place, specs: &[PeerSpec], kind: Kind) -> Result<Vec<Target>> {
     let mut targets = Vec::new();
     for spec in specs {
-        if kind.needs_port() && spec.ports.is_none() && !matches!(spec.host, Host::Etcd { .. }) {
-            let text = &spec.text;
-            let message = format!("{text}: {} happens to a process: name its port, {text}:PORT", kind.verb());
-            return Err(Usage(message).into());
-        }
         let found = of_spec(place, spec, kind.needs_port());
         targets.extend(found.with_context(|| format!("{}, looked up {}", spec.text, where_is(place)))?);
     }
@@ -36,14 +31,18 @@ fn where_is(place: &Place) -> String {
 fn of_spec(place: &Place, spec: &PeerSpec, with_ports: bool) -> Result<Vec<Target>> {
     match &spec.host {
         Host::Net(net) => Ok(vec![Target { net: *net, ports: spec.ports, label: None }]),
-        Host::Name(name) => Ok(labelled(addresses(place, name)?, spec.ports, name)),
+        Host::Name(name) => labelled(&addresses(place, name)?, spec.ports, name),
         Host::Etcd { endpoint, which } => etcd_members(place, endpoint, *which, with_ports),
     }
 }
 
-fn labelled(addresses: Vec<IpAddr>, ports: Option<Ports>, name: &str) -> Vec<Target> {
-    let target = |address: IpAddr| Target { net: IpNet::from(address), ports, label: Some(name.to_owned()) };
-    addresses.into_iter().map(target).collect()
+/// What a name stands for is checked as what is typed is: `0.0.0.0 ads.example` in a hosts file names no machine.
+fn labelled(addresses: &[IpAddr], ports: Option<Ports>, name: &str) -> Result<Vec<Target>> {
+    let target = |address: &IpAddr| {
+        let net = checked(name, IpNet::from(address.to_canonical())).map_err(Error::msg)?;
+        Ok(Target { net, ports, label: Some(name.to_owned()) })
+    };
+    addresses.iter().map(target).collect()
 }
 
 /// A name as the place knows it; a node of a lab is known everywhere.
@@ -109,8 +108,14 @@ fn etcd_members(place: &Place, endpoint: &str, which: Members, with_ports: bool)
     Ok(targets)
 }
 
+/// A name that somebody else gave, as it may stand in a rule's comment and on a terminal.
+fn label(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    name.chars().take(60).map(plain).collect()
+}
+
 fn of_member(place: &Place, member: &Value, with_ports: bool) -> Result<Vec<Target>> {
-    let name = member["name"].as_str().unwrap_or("unnamed");
+    let name = label(member["name"].as_str().unwrap_or("unnamed"));
     let urls = ["clientURLs", "peerURLs"].iter().filter_map(|key| member[key].as_array()).flatten();
     let mut targets = Vec::new();
     for url in urls.filter_map(Value::as_str) {
@@ -119,7 +124,7 @@ fn of_member(place: &Place, member: &Value, with_ports: bool) -> Result<Vec<Targ
             authority.parse().map_err(|error| anyhow::anyhow!("member {name} advertises {url}: {error}"))?;
         for target in of_spec(place, &spec, with_ports)? {
             let ports = target.ports.filter(|_| with_ports);
-            targets.push(Target { ports, label: Some(name.to_owned()), ..target });
+            targets.push(Target { ports, label: Some(name.clone()), ..target });
         }
     }
     Ok(targets)

@@ -1,10 +1,12 @@
 //! PLACE: from what was typed to open namespaces.
 
 use std::collections::HashSet;
+use std::io;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
 
 use super::cli::PlaceArgs;
 use crate::kernel::Missing;
@@ -62,16 +64,30 @@ fn without_doubles(places: Vec<Place>) -> Result<Vec<Place>> {
 
 /// Every namespace that can be reached from here: the current one, those with a name, and those of processes.
 pub(super) fn everywhere() -> Result<Vec<Place>> {
-    let mut places = vec![Place { label: "here".into(), ns: NetNs::current()? }];
-    for name in NetNs::names() {
-        places.extend(NetNs::named(&name).ok().map(|ns| Place { label: name, ns }));
+    let here = NetNs::current()?;
+    let mut seen = HashSet::from([here.id()?]);
+    let mut places = vec![Place { label: "here".into(), ns: here }];
+    let named = NetNs::names().into_iter().filter_map(|name| Some((NetNs::path_of_name(&name).ok()?, name)));
+    let pids = Path::new("/proc").read_dir().context("cannot read /proc")?.flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let of_processes = pids.map(|pid| (NetNs::path_of_pid(pid), format!("pid {pid}")));
+    for (path, label) in named.chain(of_processes) {
+        // Processes come and go, and others' namespaces may be closed to us: that is no error. No more room for open
+        // files is one, since what is not looked at is not healed.
+        if NetNs::id_at(&path).is_ok_and(|id| seen.insert(id)) {
+            match NetNs::open(&path) {
+                Ok(ns) => places.push(Place { label, ns }),
+                Err(error) if is_out_of_files(&error) => return Err(error),
+                Err(_) => {}
+            }
+        }
     }
-    for entry in Path::new("/proc").read_dir().context("cannot read /proc")?.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        // Processes come and go, and others' namespaces may be closed to us.
-        places.extend(NetNs::of_pid(pid).ok().map(|ns| Place { label: format!("pid {pid}"), ns }));
-    }
-    without_doubles(places)
+    Ok(places)
+}
+
+fn is_out_of_files(error: &anyhow::Error) -> bool {
+    let errno = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()).and_then(io::Error::raw_os_error);
+    [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM].iter().any(|full| errno == Some(*full as i32))
 }
 
 /// The process id of a container's first process, by the engine's own command.

@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use super::cli::{PlaceArgs, RenewArgs};
 use super::inforce::survey;
 use super::{out, place, shown};
 use crate::encode::Builder;
+use crate::kernel::nft::Refused;
 use crate::rules::renewed;
 
 pub(super) fn run(args: &PlaceArgs, renew: &RenewArgs, json: bool) -> Result<ExitCode> {
@@ -18,12 +19,18 @@ pub(super) fn run(args: &PlaceArgs, renew: &RenewArgs, json: bool) -> Result<Exi
     for surveyed in survey(places, !named)? {
         for fault in surveyed.faults.iter().filter(|fault| fault.name == renew.name) {
             if fault.meta.lease.is_none() {
-                bail!("{} in {} has no lease to extend: it lasts until it is healed", fault.name, surveyed.place.label);
+                let until =
+                    if fault.owner.is_some() { "as long as the process that holds it" } else { "until it is healed" };
+                bail!("{} in {} has no lease to extend: it lasts {until}", fault.name, surveyed.place.label);
             }
             let mut batch = Builder::new(0);
             let set = renewed(renew.lease);
             fault.families.iter().for_each(|family| batch.renew(*family, &fault.name.table(), &set));
-            surveyed.nft.commit(&batch.finalize())?;
+            match surveyed.nft.commit(&batch.finalize()) {
+                // Healed in this very moment.
+                Err(error) if error.downcast_ref::<Refused>().is_some_and(Refused::is_race) => continue,
+                other => other.with_context(|| format!("place {}", surveyed.place.label))?,
+            }
             places_renewed.push(surveyed.place.label.clone());
         }
     }

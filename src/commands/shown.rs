@@ -73,6 +73,7 @@ fn peer(peer: &Target) -> Value {
 pub(super) fn in_force(place: &str, fault: &InForce, holder: Option<u32>) -> Value {
     let mut document = document(place, &fault.fault());
     document["active"] = fault.is_active().into();
+    document["damage"] = fault.damage().into();
     document["lease_ms"] = fault.meta.lease.map(|lease| lease.as_millis()).into_value();
     document["left_ms"] = fault.left.map(|left| left.as_millis()).into_value();
     document["held"] = fault.owner.is_some().into();

@@ -92,6 +92,11 @@ fn row(surveyed: &Surveyed, fault: &InForce) -> [String; 8] {
 }
 
 fn ends(surveyed: &Surveyed, fault: &InForce) -> String {
+    let ends = lifetime(surveyed, fault);
+    fault.damage().map_or(ends.clone(), |damage| format!("{ends}; INCOMPLETE: {damage}: apply it again"))
+}
+
+fn lifetime(surveyed: &Surveyed, fault: &InForce) -> String {
     match (fault.owner, fault.left) {
         (Some(_), _) => match holder(surveyed, fault) {
             Some(pid) => format!("with process {pid}"),

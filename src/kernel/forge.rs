@@ -113,7 +113,10 @@ impl Chase {
             }
             self.challenge(wire, now)?;
             wire.wait(due.min(deadline).saturating_duration_since(now))?;
-            while let Some(heard) = wire.hear()? {
+            // A flood of other segments must not keep it here.
+            while Instant::now() < deadline
+                && let Some(heard) = wire.hear()?
+            {
                 self.answer(wire, &heard)?;
             }
         }

@@ -52,14 +52,13 @@ impl NetNs {
 
     /// The namespace of a running process.
     pub fn of_pid(pid: u32) -> Result<Self> {
-        let path = PathBuf::from(format!("/proc/{pid}/ns/net"));
         ensure!(Path::new("/proc").join(pid.to_string()).exists(), "no process has the id {pid}");
-        Self::open(&path)
+        Self::open(&Self::path_of_pid(pid))
     }
 
     /// A namespace by the file that stands for it.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).with_context(|| format!("cannot open the network namespace {}", path.display()))?;
+        let file = File::open(path).map_err(|error| cannot_open(path, error))?;
         // SAFETY: the ioctl takes no argument and only reads the type behind a descriptor we own.
         #[expect(unsafe_code, reason = "the ioctl has no safe wrapper")]
         let kind = unsafe { ns_get_nstype(file.as_raw_fd()) };
@@ -74,6 +73,23 @@ impl NetNs {
     pub fn id(&self) -> Result<(u64, u64)> {
         let meta = self.file.metadata()?;
         Ok((meta.dev(), meta.ino()))
+    }
+
+    /// The same of the namespace behind a path, without opening it: a host has more processes than one process may
+    /// have files open.
+    pub fn id_at(path: &Path) -> std::io::Result<(u64, u64)> {
+        let meta = path.metadata()?;
+        Ok((meta.dev(), meta.ino()))
+    }
+
+    /// The file that stands for the namespace of a process.
+    pub fn path_of_pid(pid: u32) -> PathBuf {
+        PathBuf::from(format!("/proc/{pid}/ns/net"))
+    }
+
+    /// The file that stands for the namespace that `ip netns` calls `name`.
+    pub fn path_of_name(name: &str) -> Result<PathBuf> {
+        name_to_path(name)
     }
 
     /// The descriptor, for requests that name a namespace by one (moving a link, say).
@@ -185,6 +201,16 @@ fn name_to_path(name: &str) -> Result<PathBuf> {
     let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) && !name.contains('/');
     ensure!(plain, "{name:?} is not the name of a network namespace: give a name without slashes, or an absolute path");
     Ok(Path::new(NAMES).join(name))
+}
+
+fn cannot_open(path: &Path, error: std::io::Error) -> anyhow::Error {
+    let path = path.display();
+    if error.kind() == std::io::ErrorKind::PermissionDenied {
+        let text =
+            format!("opening the network namespace {path} needs the rights of its owner (CAP_SYS_PTRACE): use sudo");
+        return Missing(text).into();
+    }
+    anyhow::Error::new(error).context(format!("cannot open the network namespace {path}"))
 }
 
 fn on_own_thread<T: Send>(f: impl FnOnce() -> Result<T> + Send) -> Result<T> {

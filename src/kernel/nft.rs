@@ -48,10 +48,15 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Refused {
-    /// Whether somebody else was faster: what was to be made is there, or what was to be deleted is gone.
+    /// Whether somebody else was faster: what was to be made is there, what was to be deleted or filled is gone, or
+    /// it belongs to another process by now (EPERM for a table; who has no rights at all cannot begin a batch).
     pub fn is_race(&self) -> bool {
-        let about_table = self.what.starts_with("table ") || self.what.starts_with("delete table ");
-        about_table && matches!(self.errno, Errno::EEXIST | Errno::ENOENT)
+        let about = |kinds: &[&str]| kinds.iter().any(|kind| self.what.starts_with(kind));
+        match self.errno {
+            Errno::EEXIST | Errno::EPERM => about(&["table ", "delete table "]),
+            Errno::ENOENT => about(&["table ", "delete table ", "flush set ", "elements of set "]),
+            _ => false,
+        }
     }
 
     /// Whether rights or a part of the kernel are missing.
@@ -179,9 +184,10 @@ impl Nft {
                 let (kind, flags) = (u16_at(&message, 4), u16_at(&message, 6));
                 whole &= flags & NLM_F_DUMP_INTR == 0;
                 match kind {
-                    NLMSG_DONE => return Ok(whole.then_some(messages)),
-                    NLMSG_ERROR => match verdict(&message) {
-                        Some((_, _, errno)) if errno != 0 => return dump_error(Errno::from_raw(errno)),
+                    // A dump that breaks off tells why in the message that ends it.
+                    NLMSG_DONE | NLMSG_ERROR => match verdict(&message) {
+                        Some((_, _, errno)) if errno > 0 => return dump_error(Errno::from_raw(errno)),
+                        _ if kind == NLMSG_DONE => return Ok(whole.then_some(messages)),
                         _ => {}
                     },
                     _ => messages.push(message),

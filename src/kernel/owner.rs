@@ -21,6 +21,11 @@ pub fn holder(ns: &NetNs, portid: u32) -> Result<Option<u32>> {
     Ok(inode(&list, portid).and_then(process_with))
 }
 
+/// The file that a process runs; `None` if it has ended or is not ours to see.
+pub fn program(pid: u32) -> Option<PathBuf> {
+    fs::read_link(Path::new("/proc").join(pid.to_string()).join("exe")).ok()
+}
+
 /// Columns: sk Eth Pid Groups Rmem Wmem Dump Locks Drops Inode. The kernel's own sockets have the port id 0.
 fn inode(list: &str, portid: u32) -> Option<u64> {
     let portid = portid.to_string();

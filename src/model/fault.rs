@@ -89,8 +89,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// What its tables say of it besides their rules.
-    pub fn meta(&self) -> Meta {
+    /// What its tables, of which there are so many, say of it besides their rules.
+    pub fn meta(&self, tables: usize) -> Meta {
         Meta {
             kind: self.kind,
             direction: self.direction,
@@ -101,6 +101,7 @@ impl Fault {
                 Lifetime::Open | Lifetime::Held => None,
             },
             digest: self.digest(),
+            tables,
         }
     }
 
@@ -131,12 +132,15 @@ pub struct Meta {
     pub lease: Option<Duration>,
     /// [`Fault::digest`].
     pub digest: u32,
+    /// How many tables it has. One that has fewer was damaged by somebody.
+    pub tables: usize,
 }
 
 impl fmt::Display for Meta {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (direction, proto) = (self.direction.name(), self.proto.name());
-        write!(f, "{MARKER}{} {direction} {proto} {:08x} since {}", self.kind, self.digest, self.since)?;
+        let Self { kind, digest, since, tables, .. } = self;
+        write!(f, "{MARKER}{kind} {direction} {proto} {digest:08x} since {since} of {tables}")?;
         match self.lease {
             Some(lease) => write!(f, " for {}ms", lease.as_millis()),
             None => Ok(()),
@@ -149,7 +153,9 @@ impl FromStr for Meta {
 
     fn from_str(comment: &str) -> Result<Self, ()> {
         let words: Vec<_> = comment.strip_prefix(MARKER).ok_or(())?.split(' ').collect();
-        let (&[kind, direction, proto, digest, "since", since], rest) = words.split_first_chunk().ok_or(())? else {
+        let (&[kind, direction, proto, digest, "since", since, "of", tables], rest) =
+            words.split_first_chunk().ok_or(())?
+        else {
             return Err(());
         };
         let lease = match rest {
@@ -164,6 +170,7 @@ impl FromStr for Meta {
             since: since.into(),
             lease: lease.map(Duration::from_millis),
             digest: u32::from_str_radix(digest, 16).map_err(drop)?,
+            tables: tables.parse().map_err(drop)?,
         })
     }
 }
@@ -198,6 +205,7 @@ mod tests {
                 since: "2026-11-30T05:00:00Z".into(),
                 lease: Some(Duration::from_secs(366 * 86_400)),
                 digest: u32::MAX,
+                tables: 4,
             };
             let comment = meta.to_string();
             assert!(comment.len() < 127, "{comment} has {} bytes", comment.len());
@@ -207,9 +215,16 @@ mod tests {
 
     #[test]
     fn a_comment_of_somebody_else_is_not_taken_for_ours() {
-        for foreign in
-            ["", "playdead", "playdead 1 ", "playdead 1 dead-host", "playdead 2 dead-host both all 0 since x", "x"]
-        {
+        for foreign in [
+            "",
+            "playdead",
+            "playdead 1 ",
+            "playdead 1 dead-host",
+            "playdead 2 dead-host both all 0 since x of 1",
+            "playdead 1 lossy:99999999.00% both all 0 since x of 1",
+            "playdead 1 lossy:4294967295.99% both all 0 since x of 1",
+            "x",
+        ] {
             assert!(foreign.parse::<Meta>().is_err(), "{foreign:?}");
         }
     }

@@ -155,7 +155,9 @@ impl FromStr for Loss {
             Some(seed) => LossScope::Connection { seed: number(seed)? },
             None => LossScope::Packet,
         };
-        Ok(Self { per_myriad: number(whole)? * 100 + number(part)?, scope })
+        let per_myriad = number(whole)?.checked_mul(100).and_then(|whole| whole.checked_add(number(part).ok()?));
+        let per_myriad = per_myriad.filter(|share| (1..=10_000).contains(share)).ok_or(())?;
+        Ok(Self { per_myriad, scope })
     }
 }
 

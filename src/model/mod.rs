@@ -14,5 +14,5 @@ pub mod verb;
 pub use code::Code;
 pub use fault::{Fault, Lifetime, MARKER, Meta, Name};
 pub use kind::{Direction, Kind, Loss, LossScope, OpenConnections, Proto};
-pub use peer::{Host, Members, PeerSpec, Ports, Target};
+pub use peer::{Host, Members, PeerSpec, Ports, Target, checked};
 pub use vantage::{BridgeReject, Device, Vantage};

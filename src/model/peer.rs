@@ -85,6 +85,16 @@ pub struct PeerSpec {
     pub ports: Option<Ports>,
 }
 
+impl PeerSpec {
+    /// As typed, but the same for every way to write the same peer.
+    pub fn canonical(&self) -> String {
+        match &self.host {
+            Host::Net(net) => Target { net: *net, ports: self.ports, label: None }.to_string(),
+            Host::Name(_) | Host::Etcd { .. } => self.text.clone(),
+        }
+    }
+}
+
 impl FromStr for PeerSpec {
     type Err = String;
 
@@ -151,16 +161,21 @@ fn parse_host(text: &str, host: &str) -> Result<Host, String> {
     if let Some((address, bits)) = host.split_once('/')
         && (address.contains(':') || is_numeric(address))
     {
-        let net = address.parse().ok().and_then(|address| IpNet::new(address, bits.parse().ok()?).ok());
+        let net = address.parse().ok().and_then(|address| IpNet::new(address, plain_number(bits)?).ok());
         let net = net.ok_or_else(|| {
             format!("{text}: {host} is not a prefix: write ADDR/BITS, with at most 32 bits for IPv4, 128 for IPv6")
         })?;
         return checked(text, net.trunc()).map(Host::Net);
     }
+    if let Some((address, scope)) = host.split_once('%') {
+        return Err(format!(
+            "{text}: a peer has no scope: write {address}; --netns or --node says where, and it means every link there ({scope} too)"
+        ));
+    }
     if host.contains(':') {
         return Err(format!("{text}: {host} is not an IPv6 address"));
     }
-    if is_numeric(host) {
+    if is_numeric(host) || ends_in_a_number(host) {
         return Err(format!("{text}: {host:?} is not an IPv4 address"));
     }
     let label = |part: &str| {
@@ -177,12 +192,29 @@ fn parse_host(text: &str, host: &str) -> Result<Host, String> {
     Err(format!("{text}: {host:?} is neither an address, a prefix nor a host name"))
 }
 
+/// A decimal number without sign, leading zeros or any other clothes.
+fn plain_number(text: &str) -> Option<u8> {
+    let number: u8 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
+/// Resolvers take `0x7f000001` and `10.1.0x2` for IPv4 addresses (`inet_aton(3)`); no name of a host ends so.
+fn ends_in_a_number(host: &str) -> bool {
+    let last = host.trim_end_matches('.').rsplit('.').next().unwrap_or(host).to_ascii_lowercase();
+    let hex = last.strip_prefix("0x").is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    hex || (!last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 fn is_numeric(host: &str) -> bool {
     !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
-/// Addresses that never name a machine.
-fn checked(text: &str, net: IpNet) -> Result<IpNet, String> {
+/// Refuses addresses that never name a machine. `text` is what the error says they stand in.
+///
+/// # Errors
+///
+/// IPv4 mapped into IPv6, a prefix of no bits, an unspecified, multicast or broadcast address.
+pub fn checked(text: &str, net: IpNet) -> Result<IpNet, String> {
     let address = net.addr();
     let mapped = matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some());
     if mapped {
@@ -269,6 +301,19 @@ mod tests {
     }
 
     #[test]
+    fn two_ways_to_write_a_peer_are_one_peer() {
+        for (one, other) in [
+            ("10.0.0.1", "10.0.0.1/32"),
+            ("10.0.0.7/24", "10.0.0.0/24"),
+            ("fd00:0::1", "fd00::1/128"),
+            ("[fd00:0::1]:80-80", "[fd00::1]:80"),
+        ] {
+            let canonical = |text: &str| text.parse::<PeerSpec>().unwrap().canonical();
+            assert_eq!(canonical(one), canonical(other));
+        }
+    }
+
+    #[test]
     fn every_malformed_peer_is_refused_with_a_line_that_names_it() {
         for text in [
             "",
@@ -295,6 +340,13 @@ mod tests {
             "ff02::1",
             "255.255.255.255",
             "::ffff:10.0.0.1",
+            "10.0.0.0/+24",
+            "10.0.0.0/024",
+            "0x0a000001",
+            "10.0.0x1",
+            "db.1:80",
+            "fe80::1%eth0",
+            "[fe80::1%2]:80",
             "a b",
             "-etcd",
             "etcd..1",

@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 use super::Ending;
@@ -100,7 +101,10 @@ fn tap(endings: &[Ending]) -> io::Result<Socket> {
     ports.sort_unstable();
     ports.dedup();
     socket.attach_filter(&filter(&ports))?;
-    setsockopt(&socket, RcvBufForce, &CAPTURE)?;
+    // More than net.core.rmem_max takes CAP_NET_ADMIN in the first user namespace; what overruns less is asked again.
+    if setsockopt(&socket, RcvBufForce, &CAPTURE).is_err() {
+        setsockopt(&socket, RcvBuf, &CAPTURE)?;
+    }
     Ok(socket)
 }
 

@@ -52,7 +52,12 @@ const FROM: &str = "from";
 pub fn compile(fault: &Fault, vantage: &Vantage) -> Ruleset {
     let compiler = Compiler { fault, vantage, sets: peer_sets(fault) };
     let tables = [compiler.inet(), compiler.netdev(), compiler.bridge(), compiler.arp()];
-    Ruleset { tables: tables.into_iter().flatten().collect() }
+    let mut tables: Vec<_> = tables.into_iter().flatten().collect();
+    let comment = fault.meta(tables.len()).to_string();
+    for table in &mut tables {
+        table.comment.clone_from(&comment);
+    }
+    Ruleset { tables }
 }
 
 /// A table that a kernel accepts only if it can refuse TCP in that family: for a dry transaction.
@@ -118,7 +123,8 @@ impl Compiler<'_> {
         Some(Table {
             family,
             name: self.fault.name.table(),
-            comment: self.fault.meta().to_string(),
+            // Until it is known how many tables there are.
+            comment: String::new(),
             owner: self.fault.lifetime == Lifetime::Held,
             counters: vec![TO, FROM],
             sets,

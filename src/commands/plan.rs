@@ -1,0 +1,136 @@
+//! From what was typed to what is to be written in one place: a value, and nothing written yet.
+
+use anyhow::Result;
+use ipnet::IpNet;
+
+use super::cli::FaultArgs;
+use super::peers::targets;
+use super::place::Place;
+use super::{Usage, facts};
+use crate::kernel::nft::Nft;
+use crate::model::{BridgeReject, Fault, Host, Kind, Lifetime, Name, OpenConnections, Target, Vantage};
+use crate::rules::{Ruleset, compile};
+
+/// One place, and what is to be written there.
+pub(super) struct Planned {
+    pub(super) place: Place,
+    pub(super) fault: Fault,
+    pub(super) vantage: Vantage,
+    pub(super) rules: Ruleset,
+    /// What the user must know of it.
+    pub(super) notes: Vec<String>,
+}
+
+/// Looks the peers up in the place and compiles. Without `nft` (a dry run without privilege) the kernel's abilities
+/// are taken for granted.
+pub(super) fn plan(place: Place, kind: Kind, typed: &FaultArgs, nft: Option<&Nft>) -> Result<Planned> {
+    let mut notes = Vec::new();
+    let peers = reached(targets(&place, &typed.peers, kind)?, &typed.with, &mut notes)?;
+    let first = typed.peers[0].canonical();
+    let mut fault = Fault {
+        // Until the digest is known.
+        name: Name::made_up(kind, &first, 0),
+        kind,
+        peers,
+        with: typed.with.clone(),
+        direction: typed.direction,
+        proto: typed.proto,
+        lifetime: lifetime(typed),
+        since: now(),
+    };
+    fault.name = typed.name.clone().unwrap_or_else(|| Name::made_up(kind, &first, fault.digest()));
+    let vantage = facts::vantage(&place.ns, nft)?;
+    let rules = compile(&fault, &vantage);
+    notes.extend(limits(&place, &fault, &vantage));
+    Ok(Planned { place, fault, vantage, rules, notes })
+}
+
+/// What can be said of the words alone, before anything is looked up.
+pub(super) fn check_usage(typed: &FaultArgs, kind: Kind) -> Result<()> {
+    if let Some(command) = typed.command.first()
+        && command.is_empty()
+    {
+        return Err(Usage("the command after -- is empty".into()).into());
+    }
+    let is_etcd = |host: &Host| matches!(host, Host::Etcd { .. });
+    if kind.needs_port()
+        && let Some(peer) = typed.peers.iter().find(|peer| peer.ports.is_none() && !is_etcd(&peer.host))
+    {
+        let text = &peer.text;
+        return Err(Usage(format!("{text}: {} happens to a process: name its port, {text}:PORT", kind.verb())).into());
+    }
+    let addresses = typed.peers.iter().filter_map(|peer| match peer.host {
+        Host::Net(net) => Some((&peer.text, net)),
+        _ => None,
+    });
+    for (text, net) in addresses {
+        if !typed.with.is_empty() && !typed.with.iter().any(|with| same_family(net, *with)) {
+            let family = family_name(net);
+            return Err(Usage(format!(
+                "{text}: --with names no {family} address, so nothing could happen between them: add one to --with"
+            ))
+            .into());
+        }
+    }
+    Ok(())
+}
+
+fn lifetime(typed: &FaultArgs) -> Lifetime {
+    match (typed.lifetime.lease, typed.lifetime.hold || !typed.command.is_empty()) {
+        (Some(lease), _) => Lifetime::Lease(lease),
+        (None, true) => Lifetime::Held,
+        (None, false) => Lifetime::Open,
+    }
+}
+
+fn now() -> String {
+    let now = jiff::Timestamp::now();
+    jiff::Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
+}
+
+/// The addresses of the peers that have traffic with the other ends. A name may have addresses of a family of which
+/// `--with` names none: they stay as they are, and the user is told.
+fn reached(peers: Vec<Target>, with: &[IpNet], notes: &mut Vec<String>) -> Result<Vec<Target>> {
+    if with.is_empty() {
+        return Ok(peers);
+    }
+    let (reached, left): (Vec<_>, Vec<_>) =
+        peers.into_iter().partition(|peer| with.iter().any(|with| same_family(peer.net, *with)));
+    let left: Vec<_> = left.iter().map(ToString::to_string).collect();
+    if reached.is_empty() {
+        let left = left.join(", ");
+        return Err(Usage(format!("--with names no address of the family of any peer ({left}): add one")).into());
+    }
+    if !left.is_empty() {
+        notes.push(format!("{} left alone: --with names no address of that family", left.join(", ")));
+    }
+    Ok(reached)
+}
+
+fn same_family(one: IpNet, other: IpNet) -> bool {
+    one.max_prefix_len() == other.max_prefix_len()
+}
+
+fn family_name(net: IpNet) -> &'static str {
+    match net {
+        IpNet::V4(_) => "IPv4",
+        IpNet::V6(_) => "IPv6",
+    }
+}
+
+/// What this vantage cannot do exactly.
+fn limits(place: &Place, fault: &Fault, vantage: &Vantage) -> Vec<String> {
+    let mut notes = Vec::new();
+    let refuses = fault.kind.refuses() && fault.direction.to();
+    if refuses && !vantage.ports.is_empty() && vantage.bridge_reject == BridgeReject::Missing {
+        notes.push(format!(
+            "this kernel cannot refuse frames that a bridge of {} passes on (CONFIG_NFT_BRIDGE_REJECT): they go through",
+            place.label
+        ));
+    }
+    if matches!(fault.kind, Kind::DeadProcess(open) if open != OpenConnections::Keep) && !vantage.ports.is_empty() {
+        notes
+            .push("open connections that only pass through here are not listed: each ends with its next packet".into());
+    }
+    notes
+}

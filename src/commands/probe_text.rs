@@ -32,7 +32,7 @@ pub(super) fn brief(observations: &[Observation]) -> String {
     text
 }
 
-fn table(observations: &[Observation]) -> String {
+pub(super) fn table(observations: &[Observation]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["PEER", "PROBE", "OUTCOME", "TIME", "DETAIL"]);
@@ -115,12 +115,18 @@ fn queued(error: &QueuedError) -> String {
     format!("{} type {} code {}{from}", error.origin, error.kind, error.code)
 }
 
-fn verdict_text(verdict: &Verdict) -> String {
+pub(super) fn verdict_text(verdict: &Verdict) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{}: {}", verdict.expect, if verdict.met { "as expected" } else { "NOT as expected" });
     for check in verdict.differing() {
         let (allowed, seen) = (check.allowed.join("\" or \""), &check.seen);
         let _ = writeln!(text, "  {} {}: saw \"{seen}\" instead of \"{allowed}\"", check.target, check.probe);
+    }
+    for other in &verdict.also_fits {
+        let tells: Vec<_> = other.told_by.iter().map(|probe| probe.name()).collect();
+        let tells = if tells.is_empty() { String::new() } else { format!(" (told by {})", tells.join(", ")) };
+        let fits = if verdict.met { "the same is seen of" } else { "what was seen fits" };
+        let _ = writeln!(text, "  note: {fits} {}{tells}", other.expect);
     }
     for (note, probes) in notes(verdict) {
         let _ = writeln!(text, "  note on {}: {note}", probes.join(", "));

@@ -184,6 +184,15 @@ pub struct Check {
     pub note: Option<String>,
 }
 
+/// Something else that a peer may be, as far as was looked.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Alternative {
+    /// What it may be.
+    pub expect: Expect,
+    /// The probes that would tell it from what was expected, by names; none: no probe does.
+    pub told_by: Vec<Probe>,
+}
+
 /// Whether a peer is what was expected of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
@@ -191,6 +200,8 @@ pub struct Verdict {
     pub expect: Expect,
     /// True when at least one probe could be made and all of those agree.
     pub met: bool,
+    /// What else would have been met by the same observations, which therefore cannot tell it apart.
+    pub also_fits: Vec<Alternative>,
     /// Every observation, judged, in the order given.
     pub checks: Vec<Check>,
 }
@@ -204,10 +215,30 @@ impl Verdict {
 
 /// Judges what was seen against what the kind promises.
 pub fn judge(expect: Expect, seen: &[Observation]) -> Verdict {
-    let checks: Vec<_> = seen.iter().map(|observation| check(expect, observation)).collect();
+    let checks = checked(expect, seen);
+    let others = expect.others().into_iter().filter(|other| met(&checked(*other, seen)));
+    let also_fits = others.map(|other| Alternative { expect: other, told_by: told_by(expect, other, seen) }).collect();
+    Verdict { expect, met: met(&checks), also_fits, checks }
+}
+
+fn checked(expect: Expect, seen: &[Observation]) -> Vec<Check> {
+    seen.iter().map(|observation| check(expect, observation)).collect()
+}
+
+fn met(checks: &[Check]) -> bool {
     let made = checks.iter().any(|check| check.agrees.is_some());
-    let met = made && checks.iter().all(|check| check.agrees != Some(false));
-    Verdict { expect, met, checks }
+    made && checks.iter().all(|check| check.agrees != Some(false))
+}
+
+/// The probes that were not made and by which the two have no outcome in common.
+fn told_by(one: Expect, other: Expect, seen: &[Observation]) -> Vec<Probe> {
+    let v6 = seen.first().is_some_and(|observation| is_v6(observation.target));
+    let made = |probe: Probe| seen.iter().any(|observation| observation.probe == probe);
+    let apart = |probe: Probe| {
+        let theirs = allowed(other, probe, v6);
+        allowed(one, probe, v6).iter().all(|outcome| !theirs.contains(outcome))
+    };
+    Probe::ALL.into_iter().filter(|probe| !made(*probe) && apart(*probe)).collect()
 }
 
 fn check(expect: Expect, seen: &Observation) -> Check {
@@ -216,7 +247,7 @@ fn check(expect: Expect, seen: &Observation) -> Check {
         Outcome::Untried { .. } => None,
         // An errno on a connection that was made is not the errno of an attempt.
         Outcome::Errno { .. } if seen.probe == Probe::Connect && seen.connected_ms().is_some() => Some(false),
-        _ => Some(allowed.contains(&seen.outcome) && code_agrees(expect, seen) && is_timely(expect, seen)),
+        _ => Some(allowed.contains(&seen.outcome) && errors_agree(expect, seen) && is_timely(expect, seen)),
     };
     Check {
         target: seen.target,
@@ -228,12 +259,15 @@ fn check(expect: Expect, seen: &Observation) -> Check {
     }
 }
 
-/// Several codes share an errno; the error queue tells them apart.
-fn code_agrees(expect: Expect, seen: &Observation) -> bool {
-    let Expect::Unreachable(Some(code)) = expect else { return true };
-    let wanted = code.icmp(is_v6(seen.target));
-    let remote = |error: &&QueuedError| error.origin.starts_with("icmp");
-    seen.errors.iter().filter(remote).all(|error| wanted.contains(&(error.kind, error.code)))
+/// Several codes share an errno, and a router may refuse as a machine without the process does: the error queue tells
+/// them apart.
+fn errors_agree(expect: Expect, seen: &Observation) -> bool {
+    let agrees = |error: &QueuedError| match expect {
+        Expect::Unreachable(Some(code)) => code.icmp(is_v6(seen.target)).contains(&(error.kind, error.code)),
+        Expect::DeadProcess => error.from.is_none_or(|from| from.to_canonical() == seen.target.ip().to_canonical()),
+        _ => true,
+    };
+    seen.errors.iter().filter(|error| error.origin.starts_with("icmp")).all(agrees)
 }
 
 /// A router says at once that a host is unreachable, and again to each retransmission; the kernel says so of a neighbour
@@ -300,6 +334,9 @@ fn caveat(expect: Expect, seen: &Observation) -> Option<&'static str> {
         }
         (Expect::DeadProcess, Probe::Connect, Outcome::Errno { errno }) if errno == "ECONNRESET" => {
             "met the process while it was dying (`kill` does not wait for that): look a little later"
+        }
+        (Expect::DeadProcess, _, _) if !errors_agree(expect, seen) => {
+            "the ICMP error does not come from the peer: a router that refuses does that"
         }
         (Expect::DeadHost, _, _) if says_no_neighbour(seen) && !is_timely(expect, seen) => {
             "so early a router refuses; a neighbour that does not answer is given up after up to three seconds \

@@ -141,7 +141,7 @@ fn look(args: &ProbeArgs, ns: &NetNs, targets: &[SocketAddr]) -> Result<Report> 
 }
 
 /// On a terminal only: indicatif draws on standard error and hides itself elsewhere.
-fn progress(targets: usize, timeout: Duration) -> ProgressBar {
+pub(super) fn progress(targets: usize, timeout: Duration) -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     bar.set_message(format!("looking at {targets} address(es), up to {timeout:?} each step"));
     bar.enable_steady_tick(Duration::from_millis(100));
@@ -182,7 +182,7 @@ fn keepalive(text: &str) -> Result<Keepalive, String> {
     }
 }
 
-fn request(text: &str) -> Result<Request> {
+pub(super) fn request(text: &str) -> Result<Request> {
     let mut bytes = Vec::new();
     let mut chars = text.chars();
     while let Some(char) = chars.next() {

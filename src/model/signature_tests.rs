@@ -1,6 +1,6 @@
 use super::*;
 use crate::model::expect::KINDS;
-use crate::model::observation::{Step, What};
+use crate::model::observation::{Observation, QueuedError, Step, What};
 
 fn seen(target: &str, probe: Probe, outcome: Outcome) -> Observation {
     Observation {

@@ -15,10 +15,11 @@ mod trace;
 mod udp;
 mod watch;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Result;
+use socket2::{Protocol, Type};
 
 use crate::kernel::netns::NetNs;
 pub use crate::model::observation::{Observation, Outcome, Probe, QueuedError, Step, Tcp, What};
@@ -115,6 +116,18 @@ impl Request {
             Self::Nothing => b"\0",
         }
     }
+}
+
+/// The address that packets to `target` leave `ns` with; none: there is no route, or it refuses. Nothing is sent.
+/// Errors: the namespace cannot be entered, no sockets.
+pub fn source_address(ns: &NetNs, target: SocketAddr) -> Result<Option<IpAddr>> {
+    ns.run(|| {
+        let socket = socket::make(target, Type::DGRAM, Some(Protocol::UDP))?;
+        if socket.connect(&target.into()).is_err() {
+            return Ok(None);
+        }
+        Ok(socket.local_addr()?.as_socket().map(|address| address.ip()))
+    })?
 }
 
 /// Looks at every target by every probe of `how`, all at once, from inside `ns`. Time zero is the beginning.

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 
 use super::lab::LabArgs;
 use super::probe::ProbeArgs;
+use super::verify::VerifyArgs;
 use crate::model::{Code, Direction, Name, OpenConnections, PeerSpec, Proto, verb};
 
 /// Make a peer of a distributed system look dead, exactly.
@@ -77,6 +78,8 @@ pub enum Verb {
     Status(StatusArgs),
     /// Look at peers as a client does: TCP connect and request, UDP, ping, and open connections.
     Probe(ProbeArgs),
+    /// Look at the peers of faults in force and judge whether they look as they must; exits with 3 if not.
+    Verify(VerifyArgs),
     /// Hosts in namespaces on this machine, with real etcd on them.
     Lab(LabArgs),
     /// What a kind does, the rules it would write, and what each probe then sees.

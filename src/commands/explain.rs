@@ -4,9 +4,10 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use serde_json::{Value, json};
 
 use super::cli::ExplainArgs;
-use super::out;
+use super::{out, shown};
 use crate::model::observation::Probe;
 use crate::model::signature::{Expect, allowed};
 use crate::model::{
@@ -15,20 +16,48 @@ use crate::model::{
 };
 use crate::rules::compile;
 
-pub(super) fn run(args: &ExplainArgs) -> Result<ExitCode> {
+pub(super) fn run(args: &ExplainArgs, json: bool) -> Result<ExitCode> {
+    if json {
+        out::print_json(&document(&args.kind))?;
+    } else {
+        out::print(&page(&args.kind))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The fields are listed in `docs/json.md`. A kind without a signature has no probes.
+fn document(verb: &str) -> Value {
+    let (kind, text) = kind(verb);
+    let fault = example(kind);
+    let probes =
+        verb.parse().map_or_else(|_| Vec::new(), |expect| Probe::ALL.map(|probe| outcomes(expect, probe)).into());
+    json!({
+        "format": shown::FORMAT,
+        "kind": verb,
+        "text": text.replace('\n', " "),
+        "probes": probes,
+        "example": fault.peers.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "rules": compile(&fault, &vantage()).to_string(),
+    })
+}
+
+fn outcomes(expect: Expect, probe: Probe) -> Value {
+    json!({ "probe": probe, "v4": allowed(expect, probe, false), "v6": allowed(expect, probe, true) })
+}
+
+fn page(verb: &str) -> String {
     let mut page = String::new();
-    let (kind, text) = kind(&args.kind);
-    let _ = writeln!(page, "{}\n\n{text}\n", args.kind);
+    let (kind, text) = kind(verb);
+    let _ = writeln!(page, "{verb}\n\n{text}\n");
     let _ = writeln!(page, "What each probe then sees (where several outcomes stand, place and time decide):");
-    match args.kind.parse::<Expect>() {
+    match verb.parse::<Expect>() {
         Ok(expect) => write_signature(&mut page, expect),
         Err(_) => page.push_str("  a share of lost packets has no single signature: compare rates\n"),
     }
     let fault = example(kind);
     let _ = writeln!(page, "\nThe rules, for {} in a namespace with one device, eth0:\n", shown_peers(&fault));
     let _ = write!(page, "{}", compile(&fault, &vantage()));
-    out::print(&page)?;
-    Ok(ExitCode::SUCCESS)
+    page
 }
 
 fn shown_peers(fault: &Fault) -> String {
@@ -36,8 +65,7 @@ fn shown_peers(fault: &Fault) -> String {
 }
 
 fn write_signature(page: &mut String, expect: Expect) {
-    let probes = [Probe::Connect, Probe::Idle, Probe::Writing, Probe::Udp, Probe::UdpRecverr, Probe::Ping];
-    for probe in probes {
+    for probe in Probe::ALL {
         let [v4, v6] = [false, true]
             .map(|v6| allowed(expect, probe, v6).iter().map(ToString::to_string).collect::<Vec<_>>().join(", or "));
         let _ = writeln!(page, "  {:<12} {v4}", probe.to_string());

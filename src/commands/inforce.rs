@@ -23,6 +23,14 @@ pub(super) struct Hits {
     pub(super) bytes: u64,
 }
 
+impl Hits {
+    /// What came since then.
+    pub(super) fn since(self, then: Self) -> Self {
+        let Self { packets, bytes } = then;
+        Self { packets: self.packets.saturating_sub(packets), bytes: self.bytes.saturating_sub(bytes) }
+    }
+}
+
 /// A fault as the kernel has it.
 #[derive(Debug, Clone)]
 pub(super) struct InForce {

@@ -19,6 +19,8 @@ mod probe_text;
 mod renew;
 mod shown;
 mod status;
+pub mod verify;
+mod verify_text;
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -92,8 +94,9 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Verb::Renew(args) => renew::run(place, args, json),
         Verb::Status(args) => status::run(place, args, json),
         Verb::Probe(args) => run_probe(place, args, json),
+        Verb::Verify(args) => verify::run(place, args, json),
         Verb::Lab(args) => lab::run(args, json),
-        Verb::Explain(args) => explain::run(args),
+        Verb::Explain(args) => explain::run(args, json),
         Verb::Generate(args) => generate::run(args),
     }
 }

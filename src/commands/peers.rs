@@ -56,13 +56,29 @@ fn addresses(place: &Place, name: &str) -> Result<Vec<IpAddr>> {
     known
 }
 
+/// The addresses of the peers in `place`, with what ports were named.
+pub(super) fn plain(place: &Place, specs: &[PeerSpec]) -> Result<Vec<Target>> {
+    let mut found = Vec::new();
+    for spec in specs {
+        found.extend(
+            of_spec(place, spec, false).with_context(|| format!("{}, looked up {}", spec.text, where_is(place)))?,
+        );
+    }
+    Ok(found)
+}
+
 /// Where to send probes: every address of every peer, with its port.
 pub(super) fn socket_addresses(place: &Place, peers: &[String]) -> Result<Vec<SocketAddr>> {
     let mut found = Vec::new();
     for peer in peers {
         let spec: PeerSpec = peer.parse().map_err(Usage)?;
-        let Some(ports) = spec.ports.filter(|ports| ports.first == ports.last) else {
-            return Err(Usage(format!("{peer}: a probe needs one port: write {peer}:PORT")).into());
+        let ports = match spec.ports {
+            None => return Err(Usage(format!("{peer}: a probe needs a port: write {peer}:PORT")).into()),
+            Some(ports) if ports.first != ports.last => {
+                let one = peer.trim_end_matches(&format!("-{}", ports.last));
+                return Err(Usage(format!("{peer}: a probe looks at one port, not at a range: write {one}")).into());
+            }
+            Some(ports) => ports,
         };
         for target in of_spec(place, &spec, true).with_context(|| format!("{peer}, looked up {}", where_is(place)))? {
             if target.net.prefix_len() != target.net.max_prefix_len() {

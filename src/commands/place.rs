@@ -46,6 +46,20 @@ pub(super) fn resolve(args: &PlaceArgs) -> Result<Vec<Place>> {
     without_doubles(places)
 }
 
+/// One place by whatever name it has: a namespace's name or absolute path, or a lab node's.
+pub(super) fn called(name: &str) -> Result<Place> {
+    let label = name.to_owned();
+    if name.starts_with('/') {
+        return Ok(Place { label, ns: NetNs::open(Path::new(name))? });
+    }
+    if let Ok(ns) = NetNs::named(name) {
+        return Ok(Place { label, ns });
+    }
+    let node =
+        crate::lab::find(None, name)?.with_context(|| format!("no namespace and no lab node is called {name:?}"))?;
+    Ok(Place { label: node.netns.clone(), ns: node.namespace()? })
+}
+
 /// Whether a place was named.
 pub(super) fn is_named(args: &PlaceArgs) -> bool {
     !(args.netns.is_empty() && args.pid.is_empty() && args.container.is_empty() && args.node.is_empty())

@@ -32,7 +32,7 @@ pub(super) fn brief(observations: &[Observation]) -> String {
     text
 }
 
-fn table(observations: &[Observation]) -> String {
+pub(super) fn table(observations: &[Observation]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["PEER", "PROBE", "OUTCOME", "TIME", "DETAIL"]);
@@ -73,6 +73,7 @@ fn detail(seen: &Observation) -> String {
         parts.push(format!("sent {}", seen.sent));
     }
     parts.extend(write_failure(seen));
+    parts.extend(seen.steps.iter().filter_map(|step| packet_level(&step.what)));
     if let Some(tcp) = &seen.tcp {
         parts.push(tcp.state.to_owned());
         parts.extend((tcp.unacked > 0).then(|| format!("{} unacknowledged", tcp.unacked)));
@@ -83,6 +84,15 @@ fn detail(seen: &Observation) -> String {
         parts.push(why.clone());
     }
     parts.join(", ")
+}
+
+/// What only some probes see.
+fn packet_level(what: &What) -> Option<String> {
+    match what {
+        What::Polled { events } => Some(events.clone()),
+        What::IcmpError { from, .. } => Some(format!("from {from}")),
+        _ => None,
+    }
 }
 
 fn write_failure(seen: &Observation) -> Option<String> {
@@ -105,12 +115,18 @@ fn queued(error: &QueuedError) -> String {
     format!("{} type {} code {}{from}", error.origin, error.kind, error.code)
 }
 
-fn verdict_text(verdict: &Verdict) -> String {
+pub(super) fn verdict_text(verdict: &Verdict) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{}: {}", verdict.expect, if verdict.met { "as expected" } else { "NOT as expected" });
     for check in verdict.differing() {
         let (allowed, seen) = (check.allowed.join("\" or \""), &check.seen);
         let _ = writeln!(text, "  {} {}: saw \"{seen}\" instead of \"{allowed}\"", check.target, check.probe);
+    }
+    for other in &verdict.also_fits {
+        let tells: Vec<_> = other.told_by.iter().map(|probe| probe.name()).collect();
+        let tells = if tells.is_empty() { String::new() } else { format!(" (told by {})", tells.join(", ")) };
+        let fits = if verdict.met { "the same is seen of" } else { "what was seen fits" };
+        let _ = writeln!(text, "  note: {fits} {}{tells}", other.expect);
     }
     for (note, probes) in notes(verdict) {
         let _ = writeln!(text, "  note on {}: {note}", probes.join(", "));

@@ -31,7 +31,8 @@ pub(super) fn run(args: &PlaceArgs, status: &StatusArgs, json: bool) -> Result<E
     }
 }
 
-fn look(args: &PlaceArgs) -> Result<Vec<Surveyed>> {
+/// What is in force in the given places, or wherever one can look.
+pub(super) fn look(args: &PlaceArgs) -> Result<Vec<Surveyed>> {
     if place::is_named(args) { survey(place::resolve(args)?, false) } else { survey(place::everywhere()?, true) }
 }
 

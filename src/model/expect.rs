@@ -37,6 +37,16 @@ pub(super) const KINDS: [(Expect, &str); 7] = [
     (Expect::Rebooted, verb::REBOOTED),
 ];
 
+impl Expect {
+    /// Everything else that may be expected; the codes only beside a code, which is never told from "any".
+    pub(super) fn others(self) -> Vec<Self> {
+        let kinds = KINDS.into_iter().map(|(kind, _)| kind).filter(|kind| *kind != self);
+        let Self::Unreachable(Some(own)) = self else { return kinds.collect() };
+        let codes = Code::ALL.into_iter().filter(|code| *code != own).map(|code| Self::Unreachable(Some(code)));
+        kinds.filter(|kind| *kind != Self::Unreachable(None)).chain(codes).collect()
+    }
+}
+
 impl FromStr for Expect {
     type Err = String;
 

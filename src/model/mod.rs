@@ -5,6 +5,7 @@ mod fault;
 mod kind;
 mod peer;
 mod vantage;
+mod verdict;
 
 pub mod expect;
 pub mod observation;

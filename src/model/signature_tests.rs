@@ -1,6 +1,6 @@
 use super::*;
 use crate::model::expect::KINDS;
-use crate::model::observation::{Step, What};
+use crate::model::observation::{Observation, QueuedError, Step, What};
 
 fn seen(target: &str, probe: Probe, outcome: Outcome) -> Observation {
     Observation {
@@ -106,6 +106,45 @@ fn what_could_not_be_tried_neither_meets_nor_breaks_an_expectation() {
     let answered = seen("10.0.0.2:1", Probe::Connect, Outcome::Answered);
     assert!(judge(Expect::Alive, &[answered, untried]).met);
     assert!(!judge(Expect::Alive, &[]).met);
+}
+
+#[test]
+fn what_the_probes_cannot_tell_apart_is_named_with_the_probes_that_could() {
+    let verdict = judge(Expect::DeadHost, &[seen("10.0.0.2:1", Probe::Connect, Outcome::Silence)]);
+    let [hush] = verdict.also_fits.as_slice() else { panic!("{verdict:#?}") };
+    assert!(verdict.met);
+    assert_eq!(hush.expect, Expect::Hush);
+    assert_eq!(hush.told_by, [Probe::Ping, Probe::RawPing]);
+    let connect = seen("10.0.0.2:1", Probe::Connect, Outcome::Silence);
+    let verdict = judge(Expect::DeadHost, &[connect, seen("10.0.0.2:1", Probe::Ping, Outcome::Silence)]);
+    assert!(verdict.met && verdict.also_fits.is_empty(), "{verdict:#?}");
+}
+
+#[test]
+fn a_host_that_is_unreachable_at_once_is_a_routers_word_and_after_three_seconds_a_neighbours() {
+    let at = |took_ms| Observation { took_ms, ..seen("10.0.0.2:1", Probe::Ping, Outcome::errno("EHOSTUNREACH")) };
+    let host = Expect::Unreachable(Some(Code::Host));
+    for (took_ms, router) in [(0.1, true), (3070.0, false)] {
+        assert_eq!(judge(host, &[at(took_ms)]).met, router);
+        assert_eq!(judge(Expect::DeadHost, &[at(took_ms)]).met, !router);
+    }
+}
+
+#[test]
+fn a_refusal_of_somebody_else_is_no_dead_process() {
+    let mut observation = seen("10.0.0.2:1", Probe::UdpRecverr, Outcome::errno("ECONNREFUSED"));
+    let from = |address: &str| QueuedError {
+        origin: "icmp".into(),
+        kind: 3,
+        code: 3,
+        errno: "ECONNREFUSED".into(),
+        from: Some(address.parse().unwrap()),
+    };
+    observation.errors = vec![from("10.0.0.2")];
+    assert!(judge(Expect::DeadProcess, &[observation.clone()]).met);
+    observation.errors = vec![from("10.0.0.254")];
+    assert!(!judge(Expect::DeadProcess, &[observation.clone()]).met);
+    assert!(judge(Expect::Unreachable(Some(Code::Port)), &[observation]).met);
 }
 
 /// flux-core#4086: power-off was never noticed, a kill at once; the kinds must not look alike.

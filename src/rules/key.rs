@@ -108,6 +108,8 @@ pub enum Key {
     IifKind,
     /// `meta oif`: the index of the device that a packet leaves by.
     Oif,
+    /// `oifname`: its name.
+    OifName,
     /// `ip saddr`.
     Saddr4,
     /// `ip daddr`.
@@ -167,7 +169,7 @@ impl Key {
             Self::Nfproto => Kind::Nfproto,
             Self::Mark => Kind::Mark,
             Self::L4proto => Kind::Proto,
-            Self::IifName | Self::IifKind => Kind::IfName,
+            Self::IifName | Self::OifName | Self::IifKind => Kind::IfName,
             Self::Oif => Kind::IfIndex,
             Self::Saddr4 | Self::Daddr4 | Self::ArpSaddr | Self::ArpDaddr => Kind::Ipv4,
             Self::Saddr6 | Self::Daddr6 => Kind::Ipv6,
@@ -195,6 +197,7 @@ impl fmt::Display for Key {
             Self::IifName => f.write_str("iifname"),
             Self::IifKind => f.write_str("meta iifkind"),
             Self::Oif => f.write_str("oif"),
+            Self::OifName => f.write_str("oifname"),
             Self::Saddr4 => f.write_str("ip saddr"),
             Self::Daddr4 => f.write_str("ip daddr"),
             Self::Saddr6 => f.write_str("ip6 saddr"),

@@ -1,5 +1,6 @@
 //! The sets of a fault: who it is about, and for how long.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -53,6 +54,13 @@ impl Ip {
         match self {
             Self::V4 => Key::Daddr4,
             Self::V6 => Key::Daddr6,
+        }
+    }
+
+    pub(super) fn loopback(self) -> Vec<u8> {
+        match self {
+            Self::V4 => Ipv4Addr::LOCALHOST.octets().to_vec(),
+            Self::V6 => Ipv6Addr::LOCALHOST.octets().to_vec(),
         }
     }
 

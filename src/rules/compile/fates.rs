@@ -4,7 +4,7 @@ use super::super::key::{FIN, RST, SYN};
 use super::super::value::{IcmpCode, Reject};
 use super::{
     ABSORB, Base, Chain, Compiler, DOOMED_MARK, FORGED_MARK, FRESH, FRESH_LIFE, FROM, Failure, Ip, Key, LossScope,
-    OpenConnections, Order, Rule, Stmt, TO, Update, Vanish, Verdict, Way, chain, rule,
+    OpenConnections, Order, REFUSED_MARK, Rule, Stmt, TO, Update, Vanish, Verdict, Way, chain, rule,
 };
 use crate::model::{Code, Loss};
 
@@ -46,13 +46,9 @@ impl Compiler<'_> {
         match self.fault.kind {
             Failure::DeadHost => gone(Way::To, vanish, vec![]),
             Failure::Lossy(loss) => lost(loss, Way::To, vanish),
-            // They are stolen only to be refused on lo, and counted there.
-            Failure::DeadProcess(_) | Failure::Unreachable(_) if vanish == Vanish::StealToLo => {
-                vec![rule([Stmt::StealToLo])]
-            }
-            Failure::Rebooted if vanish == Vanish::StealToLo => {
-                let old = rule([is_tcp(), Stmt::StealToLo]);
-                known(Way::To).into_iter().chain([old]).collect()
+            Failure::DeadProcess(_) | Failure::Unreachable(_) => refused(vanish, vec![]),
+            Failure::Rebooted if vanish != Vanish::Drop => {
+                known(Way::To).into_iter().chain(refused(vanish, vec![is_tcp()])).collect()
             }
             _ => Vec::new(),
         }
@@ -107,6 +103,15 @@ impl Compiler<'_> {
             _ => Vec::new(),
         };
         chain(REFUSE, None, self.sparing_neighbours(rules))
+    }
+}
+
+/// Where the refusal is made and counted elsewhere.
+fn refused(vanish: Vanish, conditions: Vec<Stmt>) -> Vec<Rule> {
+    match vanish {
+        Vanish::Drop => Vec::new(),
+        Vanish::StealToLo => vec![rule(conditions.into_iter().chain([Stmt::StealToLo]))],
+        Vanish::Reroute => vec![rule(conditions.into_iter().chain([mark(REFUSED_MARK), accept()]))],
     }
 }
 
@@ -170,15 +175,17 @@ pub(super) fn gone_of(way: Way, vanish: Vanish, ips: &[Ip], conditions: Vec<Stmt
     }
 }
 
-/// Gives a doomed packet a loopback address. It never arrives there: its mark sees to that.
 fn rerouted(ip: Ip, conditions: &[Stmt]) -> Rule {
-    let loopback = match ip {
-        Ip::V4 => vec![127, 0, 0, 1],
-        Ip::V6 => std::net::Ipv6Addr::LOCALHOST.octets().to_vec(),
-    };
-    let mark = Stmt::Write(Key::Mark, DOOMED_MARK.to_ne_bytes().to_vec());
-    let doom = [mark, Stmt::Write(ip.daddr(), loopback), accept()];
-    rule([is_ip(ip)].into_iter().chain(conditions.iter().cloned()).chain(doom))
+    rule([is_ip(ip)].into_iter().chain(conditions.iter().cloned()).chain(doomed(ip)))
+}
+
+/// Gives a packet a loopback address. It never arrives there: its mark sees to that.
+pub(super) fn doomed(ip: Ip) -> [Stmt; 3] {
+    [mark(DOOMED_MARK), Stmt::Write(ip.daddr(), ip.loopback()), accept()]
+}
+
+pub(super) fn mark(mark: u32) -> Stmt {
+    Stmt::Write(Key::Mark, mark.to_ne_bytes().to_vec())
 }
 
 /// Rolls the dice. One that survives is accepted here: it must not be judged twice when both ends are peers.
@@ -240,6 +247,10 @@ pub(super) fn accept() -> Stmt {
 
 pub(super) fn is_tcp() -> Stmt {
     Stmt::Is(Key::L4proto, Order::Eq, vec![6])
+}
+
+pub(super) fn is_not_tcp() -> Stmt {
+    Stmt::Is(Key::L4proto, Order::Ne, vec![6])
 }
 
 pub(super) fn is_udp() -> Stmt {

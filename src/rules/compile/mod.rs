@@ -13,6 +13,7 @@
 //! The same rules therefore serve on the client, on the peer, and on a router or bridge in between.
 //! The reasons stand in `docs/fidelity.md`.
 
+mod copies;
 mod fates;
 mod neighbours;
 mod sites;
@@ -28,6 +29,10 @@ use crate::model::{Fault, Kind as Failure, Lifetime, LossScope, OpenConnections,
 pub const FORGED_MARK: u32 = 0x706c_6179;
 /// The mark of packets that were rerouted to lo to end there ("dead").
 const DOOMED_MARK: u32 = 0x6465_6164;
+/// The mark of packets that are to be refused ("refu").
+const REFUSED_MARK: u32 = 0x7265_6675;
+/// The mark of their copies ("copy").
+const COPY_MARK: u32 = 0x636f_7079;
 
 /// The set whose presence of a protocol means that bare acknowledgments are still taken in silently.
 const ABSORB: &str = "absorb";
@@ -51,7 +56,8 @@ const FROM: &str = "from";
 /// The rules of `fault` for a namespace of which `vantage` tells.
 pub fn compile(fault: &Fault, vantage: &Vantage) -> Ruleset {
     let compiler = Compiler { fault, vantage, sets: peer_sets(fault) };
-    let tables = [compiler.inet(), compiler.netdev(), compiler.bridge(), compiler.arp()];
+    let [copies4, copies6] = Ip::BOTH.map(|ip| compiler.copies(ip));
+    let tables = [compiler.inet(), copies4, copies6, compiler.netdev(), compiler.bridge(), compiler.arp()];
     Ruleset { tables: tables.into_iter().flatten().collect() }
 }
 
@@ -120,7 +126,7 @@ impl Compiler<'_> {
             name: self.fault.name.table(),
             comment: self.fault.meta().to_string(),
             owner: self.fault.lifetime == Lifetime::Held,
-            counters: vec![TO, FROM],
+            counters: if counts(&chains) { vec![TO, FROM] } else { Vec::new() },
             sets,
             chains,
         })
@@ -247,6 +253,10 @@ fn fresh(ip: Ip) -> Set {
     let key = vec![ip.saddr(), Key::Sport, ip.daddr(), Key::Dport];
     let dynamic = Some((FRESH_SIZE, FRESH_LIFE));
     Set { name: ip.name(FRESH), key, interval: false, timeout: true, dynamic, elements: Vec::new() }
+}
+
+fn counts(chains: &[Chain]) -> bool {
+    chains.iter().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.0).any(|stmt| matches!(stmt, Stmt::Count(_)))
 }
 
 fn mentions(chain: &Chain, set: &str) -> bool {

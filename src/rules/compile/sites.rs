@@ -26,7 +26,8 @@ impl Compiler<'_> {
         chains.push(chain("arrive", Some(Hook::Prerouting(FIRST)), self.arrive(to, from, refuses)));
         chains.push(chain("deliver", Some(Hook::Input(LAST)), self.deliver(to, from, refuses)));
         chains.push(chain("pass", Some(Hook::Forward(LAST)), self.pass(to, from, refuses)));
-        chains.push(chain("leave", Some(Hook::Reroute(FIRST)), self.leave(to_rerouted, from_rerouted, refuses)));
+        chains.push(chain("leave", Some(Hook::Reroute(FIRST)), self.leave(to_rerouted, from_rerouted)));
+        chains.push(self.answer());
         chains.push(chain("leave_translated", Some(Hook::Reroute(LAST)), self.leave_translated(to_rerouted, refuses)));
         let mut sets = self.sets.clone();
         sets.extend(self.absorb());
@@ -53,7 +54,7 @@ impl Compiler<'_> {
             rules.extend(when(&with_extra(self.matches(Way::To), Some(&fib(Order::Eq, LOCAL))), &goto(TO_PEER)));
         }
         if refuses {
-            // Stolen on their way out, they come back on lo as if they were for this host.
+            // Stolen on their way out, they come back on lo as if they were for this host; copies do so by themselves.
             rules.extend(self.refused_unlimited(&[on_lo(), fib(Order::Ne, LOCAL)]));
         }
         rules
@@ -61,7 +62,7 @@ impl Compiler<'_> {
 
     /// Refuses what meets the conditions, by ICMP no more often than the peer or router would: the kernel limits the
     /// errors that it sends to another host, but not those that it sends to itself, or below the IP stack.
-    fn refused_unlimited(&self, conditions: &[Stmt]) -> Vec<Rule> {
+    pub(super) fn refused_unlimited(&self, conditions: &[Stmt]) -> Vec<Rule> {
         Ip::BOTH.into_iter().flat_map(|ip| self.refused_unlimited_of(ip, conditions)).collect()
     }
 
@@ -114,30 +115,23 @@ impl Compiler<'_> {
         if refuses {
             return [when(&self.matches(Way::To), &goto(REFUSE)), translated].concat();
         }
-        let hooked = rule([Stmt::In(vec![Key::Oif], COVERED), accept()]);
         let ways = [(from, Way::From, FROM_PEER), (to, Way::To, TO_PEER)];
         let judged = ways.into_iter().filter(|(judged, ..)| *judged);
         let judged: Vec<_> = judged.flat_map(|(_, way, fate)| when(&self.matches(way), &goto(fate))).collect();
-        let judged = if judged.is_empty() { judged } else { [vec![hooked], judged].concat() };
+        let judged = if judged.is_empty() { judged } else { [vec![is_covered()], judged].concat() };
         [translated, judged].concat()
     }
 
-    /// Packets of this host, before they are given a device that has no egress hook of ours.
-    fn leave(&self, to: bool, from: bool, refuses: bool) -> Vec<Rule> {
+    /// Packets of this host, before they are given a device that has no egress hook of ours, or are cut into fragments.
+    fn leave(&self, to: bool, from: bool) -> Vec<Rule> {
         let mut rules = self.errors(Vanish::Reroute);
-        if from {
-            rules.extend(when(&self.matches(Way::From), &goto(rerouting(Way::From))));
-        }
-        if to {
-            rules.extend(when(&self.matches(Way::To), &goto(rerouting(Way::To))));
-        }
-        if refuses {
-            rules.extend(when(&self.matches(Way::To), &goto(REFUSE)));
+        for (way, _) in [(Way::From, from), (Way::To, to)].into_iter().filter(|(_, judged)| *judged) {
+            rules.extend(when(&self.matches(way), &goto(rerouting(way))));
         }
         if !rules.is_empty() {
-            rules.insert(0, rule([Stmt::In(vec![Key::Oif], COVERED), accept()]));
+            rules.insert(0, is_covered());
         }
-        self.signed_by_peer().into_iter().chain(rules).collect()
+        [self.signed_by_peer(), self.whole(), rules].concat()
     }
 
     /// The kernel signs an ICMP error with an address of the host that rejects; a client can read it, and has to find
@@ -158,16 +152,17 @@ impl Compiler<'_> {
         port_unreachable.into_iter().filter_map(of).collect()
     }
 
-    /// What `leave` need not look at: devices with an egress hook of ours, and lo, whose packets come in again.
+    /// What `leave` need not look at: devices with an egress hook of ours, and lo, whose packets come in again. From
+    /// Linux 6.16 on a hook belongs to a name, before to a device: only one with both is sure to have it.
     fn covered(&self) -> Set {
-        let indices = self.vantage.devices.iter().map(|device| device.index).chain([self.vantage.loopback]);
-        let element = |index: u32| super::super::value::Element {
-            key: vec![Span::one(Kind::IfIndex, index.to_ne_bytes())],
+        let devices = self.vantage.devices.iter().map(|device| (device.index, device.name.as_str()));
+        let element = |(index, name): (u32, &str)| super::super::value::Element {
+            key: vec![Span::one(Kind::IfIndex, index.to_ne_bytes()), Span::one(Kind::IfName, sixteen_bytes(name))],
             timeout: None,
             comment: None,
         };
-        let elements = indices.map(element).collect();
-        Set { name: COVERED, key: vec![Key::Oif], interval: false, timeout: false, dynamic: None, elements }
+        let elements = devices.chain([(self.vantage.loopback, "lo")]).map(element).collect();
+        Set { name: COVERED, key: covered_key(), interval: false, timeout: false, dynamic: None, elements }
     }
 
     pub(super) fn netdev(&self) -> Option<Table> {
@@ -279,7 +274,7 @@ pub(super) fn goto(chain: &'static str) -> Stmt {
     Stmt::Do(Verdict::Goto(chain))
 }
 
-fn rerouting(way: Way) -> &'static str {
+pub(super) fn rerouting(way: Way) -> &'static str {
     match way {
         Way::To => "to_peer_by_lo",
         Way::From => "from_peer_by_lo",
@@ -292,6 +287,14 @@ fn fib(order: Order, kind: u32) -> Stmt {
 
 fn on_lo() -> Stmt {
     Stmt::Is(Key::IifName, Order::Eq, sixteen_bytes("lo"))
+}
+
+fn covered_key() -> Vec<Key> {
+    vec![Key::Oif, Key::OifName]
+}
+
+fn is_covered() -> Rule {
+    rule([Stmt::In(covered_key(), COVERED), accept()])
 }
 
 fn by_bridge() -> Stmt {

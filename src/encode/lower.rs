@@ -259,6 +259,7 @@ impl Lowering {
         // IPv4's header has a checksum of its own at byte 10; both kinds of address are in the pseudo header.
         let csum = match key {
             Key::Saddr4 | Key::Daddr4 => Checksum { kind: 1, offset: 10, flags: 1 },
+            Key::UdpChecksum => Checksum { kind: 1, offset: 6, flags: 0 },
             _ => Checksum { kind: 0, offset: 0, flags: 1 },
         };
         let len = u32::try_from(key.kind().size()).unwrap_or(0);
@@ -297,6 +298,7 @@ fn location(key: &Key) -> Option<(u32, u32)> {
         Key::Sport | Key::IcmpType | Key::Icmp6Type => (nft::TRANSPORT, 0),
         Key::IcmpCode | Key::Icmp6Code => (nft::TRANSPORT, 1),
         Key::TcpFlags(_) => (nft::TRANSPORT, 13),
+        Key::UdpChecksum => (nft::TRANSPORT, 6),
         Key::Raw(base, bit, _) => {
             let base = match base {
                 Base::Link => nft::LINK,

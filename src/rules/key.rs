@@ -122,6 +122,8 @@ pub enum Key {
     Sport,
     /// `th dport`.
     Dport,
+    /// `udp checksum`.
+    UdpChecksum,
     /// `arp saddr ip`.
     ArpSaddr,
     /// `arp daddr ip`.
@@ -175,6 +177,7 @@ impl Key {
             Self::Saddr6 | Self::Daddr6 => Kind::Ipv6,
             Self::Sport | Self::Dport | Self::CtOriginalDport => Kind::Port,
             Self::CtOriginalDaddr(kind) => *kind,
+            Self::UdpChecksum => Kind::Number(2),
             Self::FibDaddrType | Self::Translated | Self::Random(_) | Self::Hash(..) => Kind::Number(4),
             Self::IcmpType
             | Self::IcmpCode
@@ -204,6 +207,7 @@ impl fmt::Display for Key {
             Self::Daddr6 => f.write_str("ip6 daddr"),
             Self::Sport => f.write_str("th sport"),
             Self::Dport => f.write_str("th dport"),
+            Self::UdpChecksum => f.write_str("udp checksum"),
             Self::ArpSaddr => f.write_str("arp saddr ip"),
             Self::ArpDaddr => f.write_str("arp daddr ip"),
             Self::IcmpType => f.write_str("icmp type"),

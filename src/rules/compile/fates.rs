@@ -94,7 +94,7 @@ impl Compiler<'_> {
             Failure::Unreachable(code) => {
                 let v4 = [is_ip(Ip::V4), count.clone(), Stmt::Reject(Reject::Icmp(icmp(code)))];
                 let v6 = [is_ip(Ip::V6), count, Stmt::Reject(Reject::Icmp6(icmp6(code)))];
-                vec![rule(v4), rule(v6)]
+                fragments_without_checksum().into_iter().chain([rule(v4), rule(v6)]).collect()
             }
             Failure::Rebooted => {
                 let old = rule([is_tcp(), count, Stmt::Reject(Reject::TcpReset)]);
@@ -104,6 +104,16 @@ impl Compiler<'_> {
         };
         chain(REFUSE, None, self.sparing_neighbours(rules))
     }
+}
+
+/// The kernel refuses no packet whose checksum it finds wrong, and that of a datagram is never right for its first
+/// fragment alone; without one (RFC 768) it is refused. The others carry no ports, and are never answered.
+fn fragments_without_checksum() -> [Rule; 2] {
+    // Both versions have it in byte 6: IPv4 the flag that more follow, beside that not to cut further; IPv6 the
+    // protocol of what comes next, a fragment header.
+    let byte = |value: u8| Stmt::Is(Key::Raw(Base::Network, 48, 8), Order::Eq, vec![value]);
+    let no_checksum = Stmt::Write(Key::UdpChecksum, vec![0, 0]);
+    [(Ip::V4, 0x20), (Ip::V6, 44)].map(|(ip, value)| rule([is_ip(ip), is_udp(), byte(value), no_checksum.clone()]))
 }
 
 /// Where the refusal is made and counted elsewhere.
@@ -126,6 +136,7 @@ fn refuse_as_closed_port(open: OpenConnections) -> Vec<Rule> {
         rules.push(rule([Stmt::In(vec![Key::Protocol], ABSORB), is_tcp(), Stmt::Do(Verdict::Drop)]));
     }
     rules.push(rule([is_tcp()].into_iter().chain(reset())));
+    rules.extend(fragments_without_checksum());
     let port_unreachable = [Reject::Icmp(icmp(Code::Port)), Reject::Icmp6(icmp6(Code::Port))];
     rules.extend(
         Ip::BOTH

@@ -165,3 +165,64 @@ fn datagrams_in_fragments_are_refused_as_by_the_kernel_of_a_killed_process() {
         }
     }
 }
+
+/// The kernel refuses a chain that is hooked to 256 devices (`NFT_NETDEVICE_MAX`).
+#[test]
+fn three_hundred_devices_and_ports_are_hooked_all() {
+    let segment = Segment::new();
+    let _server = segment.serve();
+    // Behind the first of each pair there is nobody; the second is a port of a bridge.
+    let link = |i| format!("link add a{i} type veth peer name b{i}\nlink set b{i} master br9\n");
+    let links: Vec<_> = (0..300).map(link).collect();
+    let client = segment.name(At::Client);
+    let batch = format!("link add br9 type bridge\n{}", links.concat());
+    let mut child = std::process::Command::new("ip")
+        .args(["-n", &client, "-batch", "-"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), batch.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+    for (kind, expect) in
+        [(format!("dead-host {HOST}"), Expect::DeadHost), (format!("dead-process {PROCESS}"), Expect::DeadProcess)]
+    {
+        segment.playdead(At::Client, &kind);
+        assert_met(expect, &segment.look(BRIEF, &targets()));
+        let listed = segment.listed(At::Client);
+        for i in 0..300 {
+            assert!(listed.contains(&format!("\"a{i}\"")), "{kind}: a{i}");
+        }
+        segment.heal(At::Client);
+    }
+}
+
+/// nft cannot quote such a name, so no rule can be about the device.
+#[test]
+fn a_device_whose_name_nft_cannot_write_is_judged_like_one_that_came_later() {
+    let segment = Segment::new();
+    let _server = segment.serve();
+    let client = segment.name(At::Client);
+    for name in ["a\"b", "a*"] {
+        ip(&["-n", &client, "link", "set", "eth0", "name", name]);
+        for (kind, expect) in
+            [(format!("dead-host {HOST}"), Expect::DeadHost), (format!("dead-process {PROCESS}"), Expect::DeadProcess)]
+        {
+            segment.nft(At::Client, &segment.playdead(At::Client, &format!("{kind} --dry-run")));
+            assert_met(expect, &segment.look(BRIEF, &targets()));
+            segment.heal(At::Client);
+        }
+        ip(&["-n", &client, "link", "set", name, "name", "eth0"]);
+    }
+}
+
+/// A router between two machines is never asked about what one of them sends to itself.
+#[test]
+fn a_machine_that_a_router_calls_unreachable_still_reaches_itself() {
+    let segment = Segment::new();
+    let _server = segment.serve();
+    segment.playdead(At::Peer, &format!("unreachable {HOST}"));
+    let options = playdead::probe::Options { timeout: BRIEF, ..Default::default() };
+    assert_met(Expect::Alive, &playdead::probe::look(&segment.netns(At::Peer), &targets(), &options).unwrap());
+    let seen = segment.look(Duration::from_millis(1500), &targets());
+    assert_met("unreachable:host".parse().unwrap(), &seen);
+}

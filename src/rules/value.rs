@@ -113,7 +113,7 @@ impl Span {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
     /// Its name.
-    pub name: &'static str,
+    pub name: String,
     /// Where packets come in; `None` for one that others jump to.
     pub hook: Option<Hook>,
     /// Its rules.

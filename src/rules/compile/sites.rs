@@ -6,7 +6,7 @@ use super::{
     ABSORB, Base, COVERED, Chain, Compiler, DOOMED_MARK, FIN_WAIT, FIRST, Failure, Family, Hook, Ip, Key, Kind, LAST,
     OpenConnections, Order, Rule, Set, Span, Stmt, Table, Vanish, Verdict, Way, chain, rule, sets, when,
 };
-use crate::model::BridgeReject;
+use crate::model::{BridgeReject, Device, Vantage};
 
 /// `XRLIM_BURST_FACTOR`: so many ICMP errors to one host may be sent at once.
 const ICMP_BURST: u32 = 6;
@@ -19,7 +19,7 @@ impl Compiler<'_> {
     pub(super) fn inet(&self) -> Option<Table> {
         let mut chains = vec![self.fate(Way::To, Vanish::Drop), self.fate(Way::From, Vanish::Drop), self.refuse()];
         let [to, from] =
-            [Way::To, Way::From].map(|way| Chain { name: rerouting(way), ..self.fate(way, Vanish::Reroute) });
+            [Way::To, Way::From].map(|way| Chain { name: rerouting(way).into(), ..self.fate(way, Vanish::Reroute) });
         let (to_rerouted, from_rerouted) = (!to.rules.is_empty(), !from.rules.is_empty());
         chains.extend([to, from]);
         let [to, from, refuses] = [0, 1, 2].map(|i| !chains[i].rules.is_empty());
@@ -43,6 +43,7 @@ impl Compiler<'_> {
             // br_netfilter even what it passes on comes by here.
             rules.push(rule([by_bridge(), accept()]));
         }
+        rules.extend(self.local_is_spared(&[on_lo(), fib(Order::Eq, LOCAL)]));
         rules.extend(self.errors(Vanish::Drop));
         if from {
             // A packet that only passes through is judged when it leaves.
@@ -83,12 +84,18 @@ impl Compiler<'_> {
 
     /// Packets for a process of this host.
     fn deliver(&self, to: bool, from: bool, refuses: bool) -> Vec<Rule> {
-        let mut rules = Vec::new();
+        let mut judged = Vec::new();
         if refuses {
-            rules.extend(when(&self.matches(Way::To), &goto(REFUSE)));
+            judged.extend(when(&self.matches(Way::To), &goto(REFUSE)));
         }
-        rules.extend(self.translated(to, from, refuses));
-        rules
+        judged.extend(self.translated(to, from, refuses));
+        let spared = self.local_is_spared(&[on_lo()]).filter(|_| !judged.is_empty());
+        spared.into_iter().chain(judged).collect()
+    }
+
+    /// No router is asked about what a host sends to itself.
+    fn local_is_spared(&self, local: &[Stmt]) -> Option<Rule> {
+        matches!(self.fault.kind, Failure::Unreachable(_)).then(|| rule(local.iter().cloned().chain([accept()])))
     }
 
     /// Packets that their sender addressed to a peer, and the answers to them, where the peer's address has been
@@ -155,35 +162,36 @@ impl Compiler<'_> {
     /// What `leave` need not look at: devices with an egress hook of ours, and lo, whose packets come in again. From
     /// Linux 6.16 on a hook belongs to a name, before to a device: only one with both is sure to have it.
     fn covered(&self) -> Set {
-        let devices = self.vantage.devices.iter().map(|device| (device.index, device.name.as_str()));
-        let element = |(index, name): (u32, &str)| super::super::value::Element {
-            key: vec![Span::one(Kind::IfIndex, index.to_ne_bytes()), Span::one(Kind::IfName, sixteen_bytes(name))],
-            timeout: None,
-            comment: None,
+        let lo = Device { index: self.vantage.loopback, name: "lo".into() };
+        let element = |device: &Device| {
+            let [index, name] = covered_by(device);
+            let key = vec![Span::one(Kind::IfIndex, index), Span::one(Kind::IfName, name)];
+            super::super::value::Element { key, timeout: None, comment: None }
         };
-        let elements = devices.chain([(self.vantage.loopback, "lo")]).map(element).collect();
+        let ports = ports_with_rules(self.fault.kind, self.vantage);
+        let elements = self.vantage.devices.iter().chain(ports).chain([&lo]).map(element).collect();
         Set { name: COVERED, key: covered_key(), interval: false, timeout: false, dynamic: None, elements }
     }
 
     pub(super) fn netdev(&self) -> Option<Table> {
         let fates = [self.fate(Way::To, Vanish::StealToLo), self.fate(Way::From, Vanish::StealToLo)];
-        let devices: Vec<_> = self.vantage.devices.iter().map(|device| device.name.clone()).collect();
+        let devices = &self.vantage.devices;
         let mut chains = Vec::new();
         if !devices.is_empty() {
             let rules = self.depart(!fates[0].rules.is_empty(), !fates[1].rules.is_empty());
-            chains.push(chain("depart", Some(Hook::Egress(FIRST, devices)), rules));
+            chains.extend(super::chains("depart", Hook::Egress, devices, &rules));
             if self.fault.kind.refuses() && self.fault.direction.to() {
                 // lo gives a stolen frame to nobody, since its address is another machine's.
                 let rules = when(&self.matches(Way::To), &Stmt::ForThisHost);
                 chains.push(chain("bounce", Some(Hook::Ingress(FIRST, vec!["lo".into()])), rules));
             }
         }
-        if self.vantage.bridge_reject == BridgeReject::Ports && !self.vantage.ports.is_empty() {
+        if !ports_with_rules(self.fault.kind, self.vantage).is_empty() {
             let rules = self.refused_unlimited(&[]);
             let refuse = self.refuse();
             if !refuse.rules.is_empty() {
                 chains.push(refuse);
-                chains.push(chain("port", Some(Hook::Ingress(FIRST, self.vantage.ports.clone())), rules));
+                chains.extend(super::chains("port", Hook::Ingress, &self.vantage.ports, &rules));
             }
         }
         self.table(Family::Netdev, self.netdev_sets(), fates.into_iter().chain(chains).collect())
@@ -287,6 +295,17 @@ fn fib(order: Order, kind: u32) -> Stmt {
 
 fn on_lo() -> Stmt {
     Stmt::Is(Key::IifName, Order::Eq, sixteen_bytes("lo"))
+}
+
+/// Index and name, as they stand in the set.
+pub(super) fn covered_by(device: &Device) -> [Vec<u8>; 2] {
+    [device.index.to_ne_bytes().to_vec(), sixteen_bytes(&device.name)]
+}
+
+/// The ports of a bridge at which frames are refused.
+pub(super) fn ports_with_rules(kind: Failure, vantage: &Vantage) -> &[Device] {
+    let there = vantage.bridge_reject == BridgeReject::Ports && kind.refuses();
+    if there { &vantage.ports } else { &[] }
 }
 
 fn covered_key() -> Vec<Key> {

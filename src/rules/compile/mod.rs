@@ -67,15 +67,15 @@ pub fn compile(fault: &Fault, vantage: &Vantage) -> Ruleset {
     Ruleset { tables: tables.into_iter().flatten().collect() }
 }
 
-/// The devices of `now` that a fault has no rules at: they came, or were given another name, after it was made. `covered`
+/// The devices of `present` that a fault has no rules at: they came, or were given another name, after it was made. `covered`
 /// are the keys in its [`COVERED_SET`], every field padded to four bytes; a fault without that set misses none.
 ///
 /// By such a device silence and refusals are as they should be, but for what `docs/fidelity.md` says of it; what comes in
 /// by such a port of a bridge, to be refused there, passes. Making the fault again mends both.
-pub fn uncovered<'a>(kind: Failure, now: &'a Vantage, covered: &[Vec<u8>]) -> Vec<&'a Device> {
+pub fn uncovered<'a>(kind: Failure, present: &'a Vantage, covered: &[Vec<u8>]) -> Vec<&'a Device> {
     let known: HashSet<&[u8]> = covered.iter().map(Vec::as_slice).collect();
     let missed = |device: &&Device| !known.is_empty() && !known.contains(sites::covered_by(device).concat().as_slice());
-    now.devices.iter().chain(sites::ports_with_rules(kind, now)).filter(missed).collect()
+    present.devices.iter().chain(sites::ports_with_rules(kind, present)).filter(missed).collect()
 }
 
 /// A table that a kernel accepts only if it can refuse TCP in that family: for a dry transaction.
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn a_device_is_covered_under_the_name_and_index_that_it_had() {
         let device = |index, name: &str| Device { index, name: name.into() };
-        let now = Vantage {
+        let present = Vantage {
             devices: vec![device(2, "eth0"), device(3, "wan0"), device(5, "eth1")],
             loopback: 1,
             ports: vec![device(7, "p0")],
@@ -330,9 +330,9 @@ mod tests {
         };
         let covered = [key(1, "lo"), key(2, "eth0"), key(3, "eth3"), key(4, "eth1")];
         let names =
-            |kind| uncovered(kind, &now, &covered).iter().map(|device| device.name.as_str()).collect::<Vec<_>>();
+            |kind| uncovered(kind, &present, &covered).iter().map(|device| device.name.as_str()).collect::<Vec<_>>();
         assert_eq!(names(Failure::DeadHost), ["wan0", "eth1"]);
         assert_eq!(names(Failure::Rebooted), ["wan0", "eth1", "p0"]);
-        assert_eq!(uncovered(Failure::Rebooted, &now, &[]), Vec::<&Device>::new());
+        assert_eq!(uncovered(Failure::Rebooted, &present, &[]), Vec::<&Device>::new());
     }
 }

@@ -14,14 +14,14 @@ use crate::rules::{Family, reject_trial};
 pub(super) fn vantage(ns: &NetNs, nft: Option<&Nft>) -> Result<Vantage> {
     let interfaces = route::interfaces(ns)?;
     let lo = interfaces.iter().find(|interface| interface.loopback).context("the namespace has no loopback device")?;
-    let ports: Vec<_> = interfaces.iter().filter(|i| i.master_is_bridge).map(|i| i.name.clone()).collect();
+    let ports: Vec<_> = interfaces.iter().filter(|i| i.master_is_bridge && nft_can_name(&i.name)).map(device).collect();
     let bridge_reject = match nft {
         Some(nft) if !ports.is_empty() => bridge_reject(nft, lo.index)?,
         None if !ports.is_empty() => BridgeReject::Bridge,
         _ => BridgeReject::Missing,
     };
     Ok(Vantage {
-        devices: interfaces.iter().filter(|interface| sends_frames(interface)).map(device).collect(),
+        devices: interfaces.iter().filter(|i| sends_frames(i) && nft_can_name(&i.name)).map(device).collect(),
         loopback: lo.index,
         ports,
         translates: nft.map(translates).transpose()?.unwrap_or(false),
@@ -32,7 +32,13 @@ pub(super) fn vantage(ns: &NetNs, nft: Option<&Nft>) -> Result<Vantage> {
 /// Frames of this host enter the stack's egress hook at the topmost device. What leaves by a bridge's port has
 /// passed the bridge; a device without Ethernet has no header by which lo would know the frame for a stranger's.
 fn sends_frames(interface: &Interface) -> bool {
-    interface.ethernet && !interface.loopback && !interface.master_is_bridge
+    interface.ethernet && !interface.loopback && !interface.sends_for_master
+}
+
+/// Whether rules as text can be about the device: nft ends a string at the next quotation mark, and an asterisk stands
+/// for the rest of any name. What leaves by such a device is judged as for one that came after the fault.
+fn nft_can_name(device: &str) -> bool {
+    !device.contains(['"', '*'])
 }
 
 fn device(interface: &Interface) -> Device {

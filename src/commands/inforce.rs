@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use ipnet::IpNet;
 
+use super::facts;
 use super::place::Place;
 use crate::encode::{
     ElementInfo, TableInfo, family, parse_counter, parse_elements, parse_table, request_counters, request_elements,
@@ -14,7 +15,7 @@ use crate::encode::{
 use crate::kernel::Missing;
 use crate::kernel::nft::Nft;
 use crate::model::{Fault, Lifetime, Meta, Name, Target};
-use crate::rules::{Family, LEASE_SET, READ_BACK, read_back};
+use crate::rules::{COVERED_SET, Family, LEASE_SET, READ_BACK, read_back, uncovered};
 
 /// Packets and bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
@@ -45,12 +46,22 @@ pub(super) struct InForce {
     pub(super) from: Hits,
     /// What is left of a lease; zero once it has expired.
     pub(super) left: Option<Duration>,
+    /// Devices that came, or got another name, after it was made: only a survey looks for them.
+    pub(super) late: Vec<String>,
 }
 
 impl InForce {
     /// Whether its rules still apply.
     pub(super) fn is_active(&self) -> bool {
         self.left.is_none_or(|left| !left.is_zero())
+    }
+
+    /// What the user must know of it: parts that were taken away, devices that it does not know.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let damage = self.damage().map(|damage| format!("INCOMPLETE: {damage}: apply it again"));
+        let late = (!self.late.is_empty())
+            .then(|| format!("{} came after it: apply it again to have it exact there too", self.late.join(", ")));
+        damage.into_iter().chain(late).collect()
     }
 
     /// What is amiss with it, if somebody has taken a part of it away.
@@ -108,6 +119,7 @@ impl Tables {
                 to: Hits::default(),
                 from: Hits::default(),
                 left: None,
+                late: Vec::new(),
             });
             fault.families.push(family);
         }
@@ -240,11 +252,29 @@ pub(super) fn is_closed(error: &anyhow::Error) -> bool {
     error.chain().any(<dyn std::error::Error>::is::<Missing>)
 }
 
+/// Looks for devices that are newer than the faults of a place.
+fn find_late(place: &Place, nft: &Nft, faults: &mut [InForce]) -> Result<()> {
+    if faults.is_empty() {
+        return Ok(());
+    }
+    let present = facts::vantage(&place.ns, Some(nft))?;
+    for fault in faults.iter_mut().filter(|fault| fault.families.contains(&Family::Inet)) {
+        let covered = elements(nft, Family::Inet, &fault.name.table(), COVERED_SET)?;
+        let covered: Vec<_> = covered.into_iter().map(|element| element.key).collect();
+        fault.late = uncovered(fault.meta.kind, &present, &covered).into_iter().map(|late| late.name.clone()).collect();
+    }
+    Ok(())
+}
+
 /// Reads every place. With `lenient`, those that are closed to us are left out.
 pub(super) fn survey(places: Vec<Place>, lenient: bool) -> Result<Vec<Surveyed>> {
     let mut surveyed = Vec::new();
     for place in places {
-        let faults = Nft::open(&place.ns).and_then(|nft| read(&nft).map(|faults| (nft, faults)));
+        let faults = Nft::open(&place.ns).and_then(|nft| {
+            let mut faults = read(&nft)?;
+            find_late(&place, &nft, &mut faults)?;
+            Ok((nft, faults))
+        });
         match faults {
             Ok((nft, faults)) => surveyed.push(Surveyed { place, nft, faults }),
             Err(error) if lenient && place.label != "here" && is_closed(&error) => {}

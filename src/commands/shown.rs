@@ -74,6 +74,7 @@ pub(super) fn in_force(place: &str, fault: &InForce, holder: Option<u32>) -> Val
     let mut document = document(place, &fault.fault());
     document["active"] = fault.is_active().into();
     document["damage"] = fault.damage().into();
+    document["late_devices"] = fault.late.clone().into();
     document["lease_ms"] = fault.meta.lease.map(|lease| lease.as_millis()).into_value();
     document["left_ms"] = fault.left.map(|left| left.as_millis()).into_value();
     document["held"] = fault.owner.is_some().into();

@@ -63,8 +63,18 @@ fn table(found: &[Surveyed]) -> String {
     if empty {
         "nothing is in force\n".into()
     } else {
-        table.lines().map(|line| line.trim().to_owned() + "\n").collect()
+        table.lines().map(|line| line.trim().to_owned() + "\n").chain(notes(found)).collect()
     }
+}
+
+/// Below the table, a line each.
+fn notes(found: &[Surveyed]) -> Vec<String> {
+    let all = found.iter().flat_map(|surveyed| surveyed.faults.iter().map(move |fault| (&surveyed.place.label, fault)));
+    let of = |(place, fault): (&String, &InForce)| {
+        let (place, name) = (place.clone(), fault.name.clone());
+        fault.notes().into_iter().map(move |note| format!("{name} in {place}: {note}\n"))
+    };
+    all.flat_map(of).collect()
 }
 
 fn row(surveyed: &Surveyed, fault: &InForce) -> [String; 8] {
@@ -93,11 +103,6 @@ fn row(surveyed: &Surveyed, fault: &InForce) -> [String; 8] {
 }
 
 fn ends(surveyed: &Surveyed, fault: &InForce) -> String {
-    let ends = lifetime(surveyed, fault);
-    fault.damage().map_or(ends.clone(), |damage| format!("{ends}; INCOMPLETE: {damage}: apply it again"))
-}
-
-fn lifetime(surveyed: &Surveyed, fault: &InForce) -> String {
     match (fault.owner, fault.left) {
         (Some(_), _) => match holder(surveyed, fault) {
             Some(pid) => format!("with process {pid}"),

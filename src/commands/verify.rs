@@ -130,6 +130,11 @@ fn one(surveyed: &Surveyed, fault: &InForce, from: &[Place], how: &VerifyArgs) -
         return Ok(verified);
     }
     verified.differs.extend(fault.damage());
+    if !fault.late.is_empty() {
+        verified
+            .notes
+            .push(format!("{} came after it: apply it again to have it exact there too", fault.late.join(", ")));
+    }
     let expect = match expected(fault) {
         Ok(expect) => expect,
         Err(why) => {

@@ -108,7 +108,7 @@ impl Builder {
         let hook = chain.hook.as_ref().map(|hook| format!(" {{ {hook} }}")).unwrap_or_default();
         self.push(format!("chain {} {} {}{hook}", table.family.name(), table.name, chain.name), |seq| {
             let mut object = object::Chain::new();
-            object.str(sys::NFTNL_CHAIN_TABLE, &table.name).str(sys::NFTNL_CHAIN_NAME, chain.name);
+            object.str(sys::NFTNL_CHAIN_TABLE, &table.name).str(sys::NFTNL_CHAIN_NAME, &chain.name);
             if let Some(hook) = &chain.hook {
                 base_chain(&mut object, table.family, hook);
             }
@@ -120,7 +120,7 @@ impl Builder {
         let lo = self.lo;
         self.push(format!("rule {} {} {} {rule}", table.family.name(), table.name, chain.name), |seq| {
             let mut object = object::Rule::new();
-            object.str(sys::NFTNL_RULE_TABLE, &table.name).str(sys::NFTNL_RULE_CHAIN, chain.name);
+            object.str(sys::NFTNL_RULE_TABLE, &table.name).str(sys::NFTNL_RULE_CHAIN, &chain.name);
             for instr in lower(rule, table.family, lo) {
                 object.push(expression(&instr));
             }

@@ -93,6 +93,7 @@ pub(super) fn expression(instr: &Instr) -> Expr {
             .u32(sys::NFTNL_EXPR_OBJREF_IMM_TYPE, OBJECT_COUNTER)
             .str(sys::NFTNL_EXPR_OBJREF_IMM_NAME, counter),
         Instr::Forward { reg } => Expr::new("fwd").u32(sys::NFTNL_EXPR_FWD_SREG_DEV, *reg),
+        Instr::Duplicate { reg } => Expr::new("dup").u32(sys::NFTNL_EXPR_DUP_SREG_ADDR, *reg),
         Instr::Reject { kind, code } => {
             Expr::new("reject").u32(sys::NFTNL_EXPR_REJECT_TYPE, *kind).data(sys::NFTNL_EXPR_REJECT_CODE, &[*code])
         }

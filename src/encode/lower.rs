@@ -32,6 +32,7 @@ pub(super) enum Instr {
     Over { per_second: u64, burst: u32 },
     Count { counter: &'static str },
     Forward { reg: u32 },
+    Duplicate { reg: u32 },
     Reject { kind: u32, code: u8 },
     Verdict { code: i32, chain: Option<&'static str> },
 }
@@ -53,6 +54,7 @@ mod nft {
     pub(super) const META_MARK: u32 = 3;
     pub(super) const META_OIF: u32 = 5;
     pub(super) const META_IIFNAME: u32 = 6;
+    pub(super) const META_OIFNAME: u32 = 7;
     pub(super) const META_NFPROTO: u32 = 15;
     pub(super) const META_L4PROTO: u32 = 16;
     pub(super) const META_PKTTYPE: u32 = 19;
@@ -82,7 +84,9 @@ mod nft {
 
 /// The instructions of `rule` in a table of that family; `lo` is the index of the loopback device.
 pub(super) fn lower(rule: &Rule, family: Family, lo: u32) -> Vec<Instr> {
-    let mut lowering = Lowering { family, lo, known: HashSet::new(), out: Vec::new() };
+    // A table of one version sees no packets of the other.
+    let known = matches!(family, Family::Ip | Family::Ip6).then_some(Known::Network).into_iter().collect();
+    let mut lowering = Lowering { family, lo, known, out: Vec::new() };
     rule.0.iter().for_each(|stmt| lowering.stmt(stmt));
     lowering.out
 }
@@ -114,11 +118,6 @@ impl Lowering {
                 self.load(from, REG);
                 self.write_from(to, REG);
             }
-            Stmt::ForThisHost => {
-                // PACKET_HOST is 0.
-                self.out.push(Instr::Load { reg: REG, data: vec![0] });
-                self.out.push(Instr::MetaSet { key: nft::META_PKTTYPE, reg: REG });
-            }
             Stmt::Update(update) => {
                 self.load_all(&update.key);
                 let timeout_ms = u64::try_from(update.timeout.as_millis()).unwrap_or(u64::MAX);
@@ -127,6 +126,19 @@ impl Lowering {
             Stmt::StealToLo => {
                 self.out.push(Instr::Load { reg: REG, data: self.lo.to_ne_bytes().to_vec() });
                 self.out.push(Instr::Forward { reg: REG });
+            }
+            Stmt::ForThisHost => {
+                // PACKET_HOST is 0.
+                self.out.push(Instr::Load { reg: REG, data: vec![0] });
+                self.out.push(Instr::MetaSet { key: nft::META_PKTTYPE, reg: REG });
+            }
+            Stmt::CopyTo(address) => {
+                self.out.push(Instr::Load { reg: REG, data: address.clone() });
+                self.out.push(Instr::Duplicate { reg: REG });
+            }
+            Stmt::CopyOnward(key) => {
+                self.load(key, REG);
+                self.out.push(Instr::Duplicate { reg: REG });
             }
             Stmt::Reject(reject) => self.reject(*reject),
             Stmt::Do(verdict) => self.out.push(verdict_instr(*verdict)),
@@ -247,6 +259,7 @@ impl Lowering {
         // IPv4's header has a checksum of its own at byte 10; both kinds of address are in the pseudo header.
         let csum = match key {
             Key::Saddr4 | Key::Daddr4 => Checksum { kind: 1, offset: 10, flags: 1 },
+            Key::UdpChecksum => Checksum { kind: 1, offset: 6, flags: 0 },
             _ => Checksum { kind: 0, offset: 0, flags: 1 },
         };
         let len = u32::try_from(key.kind().size()).unwrap_or(0);
@@ -285,6 +298,7 @@ fn location(key: &Key) -> Option<(u32, u32)> {
         Key::Sport | Key::IcmpType | Key::Icmp6Type => (nft::TRANSPORT, 0),
         Key::IcmpCode | Key::Icmp6Code => (nft::TRANSPORT, 1),
         Key::TcpFlags(_) => (nft::TRANSPORT, 13),
+        Key::UdpChecksum => (nft::TRANSPORT, 6),
         Key::Raw(base, bit, _) => {
             let base = match base {
                 Base::Link => nft::LINK,
@@ -307,6 +321,7 @@ fn meta_or_ct(key: &Key, reg: u32) -> Instr {
         Key::IifName => Instr::Meta { key: nft::META_IIFNAME, reg },
         Key::IifKind => Instr::Meta { key: nft::META_IIFKIND, reg },
         Key::Oif => Instr::Meta { key: nft::META_OIF, reg },
+        Key::OifName => Instr::Meta { key: nft::META_OIFNAME, reg },
         Key::CtDirection => Instr::Ct { key: nft::CT_DIRECTION, direction: None, reg },
         Key::CtOriginalDport => Instr::Ct { key: nft::CT_PROTO_DST, direction: original, reg },
         Key::CtOriginalDaddr(KeyKind::Ipv6) => Instr::Ct { key: nft::CT_DST_IP6, direction: original, reg },

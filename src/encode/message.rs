@@ -59,6 +59,8 @@ pub fn request_elements(family: Family, table: &str, set: &str) -> Vec<u8> {
 pub(super) fn number(family: Family) -> u8 {
     match family {
         Family::Inet => 1,
+        Family::Ip => 2,
+        Family::Ip6 => 10,
         Family::Arp => 3,
         Family::Netdev => 5,
         Family::Bridge => 7,
@@ -67,5 +69,5 @@ pub(super) fn number(family: Family) -> u8 {
 
 /// The family with that `NFPROTO_*`, if it is one that playdead writes.
 pub fn family(number_of: u8) -> Option<Family> {
-    [Family::Inet, Family::Arp, Family::Netdev, Family::Bridge].into_iter().find(|f| number(*f) == number_of)
+    Family::ALL.into_iter().find(|f| number(*f) == number_of)
 }

@@ -5,7 +5,7 @@
 
 mod write;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use rtnetlink::packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
-use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage};
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage};
 use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::sys::{Socket, SocketAddr};
 
@@ -36,6 +36,9 @@ pub struct Interface {
     pub master: Option<u32>,
     /// Whether that master is a bridge of the same namespace.
     pub master_is_bridge: bool,
+    /// Whether what the namespace sends by it has left by its master before: that is a bridge, a bond or a team.
+    /// A VRF only routes; it sends nothing itself.
+    pub sends_for_master: bool,
     /// What the kernel calls its kind (`veth`, `bridge`, `ifb`); hardware and `lo` have none.
     pub kind: Option<String>,
     /// Whether it is set up. This says nothing about its carrier.
@@ -94,7 +97,7 @@ impl RouteSocket {
             RouteNetlinkMessage::NewLink(link) => Some(interface(&link)),
             _ => None,
         });
-        Ok(with_bridges(links.collect()))
+        Ok(with_masters(links.collect()))
     }
 
     /// Every address with the index of its interface.
@@ -184,6 +187,7 @@ fn interface(link: &LinkMessage) -> Interface {
         ethernet: link.header.link_layer_type == LinkLayerType::Ether,
         master: None,
         master_is_bridge: false,
+        sends_for_master: false,
         kind: None,
         up: flags.contains(LinkFlags::Up),
     };
@@ -206,12 +210,13 @@ fn kind(infos: &[LinkInfo]) -> Option<String> {
 }
 
 /// A port names its master by index only, so what the master is shows when all of them are known.
-fn with_bridges(mut interfaces: Vec<Interface>) -> Vec<Interface> {
-    let bridge = InfoKind::Bridge.to_string();
-    let bridges: HashSet<u32> =
-        interfaces.iter().filter(|i| i.kind.as_ref() == Some(&bridge)).map(|i| i.index).collect();
+fn with_masters(mut interfaces: Vec<Interface>) -> Vec<Interface> {
+    let kinds: HashMap<u32, String> =
+        interfaces.iter().filter_map(|interface| Some((interface.index, interface.kind.clone()?))).collect();
     for interface in &mut interfaces {
-        interface.master_is_bridge = interface.master.is_some_and(|master| bridges.contains(&master));
+        let kind = interface.master.and_then(|master| kinds.get(&master)).map(String::as_str);
+        interface.master_is_bridge = kind == Some("bridge");
+        interface.sends_for_master = matches!(kind, Some("bridge" | "bond" | "team"));
     }
     interfaces
 }
@@ -243,21 +248,26 @@ mod tests {
             ethernet: true,
             master,
             master_is_bridge: false,
+            sends_for_master: false,
             kind: kind.map(str::to_owned),
             up: true,
         }
     }
 
     #[test]
-    fn only_the_port_of_a_bridge_has_a_bridge_for_its_master() {
-        let all = with_bridges(vec![
+    fn what_a_master_is_shows_at_its_ports() {
+        let all = with_masters(vec![
             plain(1, Some("veth"), Some(2)),
             plain(2, Some("bridge"), None),
             plain(3, Some("veth"), Some(4)),
             plain(4, Some("bond"), None),
+            plain(5, None, Some(6)),
+            plain(6, Some("vrf"), None),
         ]);
         let of_bridges: Vec<_> = all.iter().filter(|i| i.master_is_bridge).map(|i| i.index).collect();
         assert_eq!(of_bridges, [1]);
+        let senders: Vec<_> = all.iter().filter(|i| i.sends_for_master).map(|i| i.index).collect();
+        assert_eq!(senders, [1, 3]);
     }
 
     #[test]

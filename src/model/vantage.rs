@@ -4,12 +4,12 @@
 /// nothing in them decides who is affected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vantage {
-    /// Devices by which packets of this host leave: Ethernet, neither loopback nor enslaved to a bridge.
+    /// Devices by which packets of this host leave: Ethernet, not loopback, and no part of a bridge, bond or team.
     pub devices: Vec<Device>,
     /// The index of the loopback device.
     pub loopback: u32,
     /// Devices that are ports of a bridge.
-    pub ports: Vec<String>,
+    pub ports: Vec<Device>,
     /// Whether addresses are translated here (a chain of type `nat` is there).
     pub translates: bool,
     /// How a frame on its way through a bridge can be refused here.

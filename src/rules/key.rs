@@ -108,6 +108,8 @@ pub enum Key {
     IifKind,
     /// `meta oif`: the index of the device that a packet leaves by.
     Oif,
+    /// `oifname`: its name.
+    OifName,
     /// `ip saddr`.
     Saddr4,
     /// `ip daddr`.
@@ -120,6 +122,8 @@ pub enum Key {
     Sport,
     /// `th dport`.
     Dport,
+    /// `udp checksum`.
+    UdpChecksum,
     /// `arp saddr ip`.
     ArpSaddr,
     /// `arp daddr ip`.
@@ -167,12 +171,13 @@ impl Key {
             Self::Nfproto => Kind::Nfproto,
             Self::Mark => Kind::Mark,
             Self::L4proto => Kind::Proto,
-            Self::IifName | Self::IifKind => Kind::IfName,
+            Self::IifName | Self::OifName | Self::IifKind => Kind::IfName,
             Self::Oif => Kind::IfIndex,
             Self::Saddr4 | Self::Daddr4 | Self::ArpSaddr | Self::ArpDaddr => Kind::Ipv4,
             Self::Saddr6 | Self::Daddr6 => Kind::Ipv6,
             Self::Sport | Self::Dport | Self::CtOriginalDport => Kind::Port,
             Self::CtOriginalDaddr(kind) => *kind,
+            Self::UdpChecksum => Kind::Number(2),
             Self::FibDaddrType | Self::Translated | Self::Random(_) | Self::Hash(..) => Kind::Number(4),
             Self::IcmpType
             | Self::IcmpCode
@@ -195,12 +200,14 @@ impl fmt::Display for Key {
             Self::IifName => f.write_str("iifname"),
             Self::IifKind => f.write_str("meta iifkind"),
             Self::Oif => f.write_str("oif"),
+            Self::OifName => f.write_str("oifname"),
             Self::Saddr4 => f.write_str("ip saddr"),
             Self::Daddr4 => f.write_str("ip daddr"),
             Self::Saddr6 => f.write_str("ip6 saddr"),
             Self::Daddr6 => f.write_str("ip6 daddr"),
             Self::Sport => f.write_str("th sport"),
             Self::Dport => f.write_str("th dport"),
+            Self::UdpChecksum => f.write_str("udp checksum"),
             Self::ArpSaddr => f.write_str("arp saddr ip"),
             Self::ArpDaddr => f.write_str("arp daddr ip"),
             Self::IcmpType => f.write_str("icmp type"),

@@ -10,7 +10,7 @@ mod sets;
 mod text;
 mod value;
 
-pub use compile::{FORGED_MARK, compile, reject_trial};
+pub use compile::{COVERED_SET, FORGED_MARK, compile, reject_trial, uncovered};
 pub use key::{Base, Key, Kind as KeyKind};
 pub use sets::{LEASE_SET, READ_BACK, read_back, renewed};
 pub use value::{

@@ -1,5 +1,6 @@
 //! The sets of a fault: who it is about, and for how long.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -53,6 +54,13 @@ impl Ip {
         match self {
             Self::V4 => Key::Daddr4,
             Self::V6 => Key::Daddr6,
+        }
+    }
+
+    pub(super) fn loopback(self) -> Vec<u8> {
+        match self {
+            Self::V4 => Ipv4Addr::LOCALHOST.octets().to_vec(),
+            Self::V6 => Ipv6Addr::LOCALHOST.octets().to_vec(),
         }
     }
 
@@ -161,10 +169,11 @@ fn disjoint<'a>(targets: impl Iterator<Item = &'a Target>) -> Vec<Target> {
         }
         let named = merged(same.iter().map(|target| target.ports.unwrap_or(EVERY_PORT)));
         let fresh = wider.iter().fold(named.clone(), |ports, (_, taken)| without(&ports, taken));
+        let label = same.iter().find_map(|target| target.label.clone());
         kept.extend(fresh.iter().map(|ports| Target {
             net: same[0].net,
             ports: same[0].ports.map(|_| *ports),
-            label: same.iter().find_map(|target| target.label.clone()),
+            label: label.clone(),
         }));
         wider.push((same[0].net, named));
     }
@@ -185,14 +194,28 @@ fn merged(ports: impl Iterator<Item = Ports>) -> Vec<Ports> {
     merged
 }
 
+/// What is left of ranges without others; both lists are merged.
 fn without(ports: &[Ports], taken: &[Ports]) -> Vec<Ports> {
-    let cut = |ports: Ports, taken: &Ports| -> Vec<Ports> {
-        let below = (taken.first > ports.first).then(|| Ports { last: ports.last.min(taken.first - 1), ..ports });
-        let above = (taken.last < ports.last).then(|| Ports { first: ports.first.max(taken.last + 1), ..ports });
-        let apart = taken.last < ports.first || taken.first > ports.last;
-        if apart { vec![ports] } else { below.into_iter().chain(above).collect() }
-    };
-    taken.iter().fold(ports.to_vec(), |left, taken| left.into_iter().flat_map(|ports| cut(ports, taken)).collect())
+    let mut left = Vec::new();
+    let mut taken = taken.iter().peekable();
+    for range in ports {
+        let (mut first, last) = (u32::from(range.first), u32::from(range.last));
+        while let Some(cut) = taken.next_if(|cut| cut.last <= range.last) {
+            left.extend(span_of(first, u32::from(cut.first)));
+            first = first.max(u32::from(cut.last) + 1);
+        }
+        // One that reaches further may cut the next range, too.
+        let end = taken.peek().map_or(last + 1, |cut| u32::from(cut.first).min(last + 1));
+        left.extend(span_of(first, end));
+    }
+    left
+}
+
+/// From the first port to the one before the end, if there is any.
+fn span_of(first: u32, end: u32) -> Option<Ports> {
+    let last = u16::try_from(end.checked_sub(1)?).ok()?;
+    let first = u16::try_from(first).ok()?;
+    (first <= last).then_some(Ports { first, last })
 }
 
 fn span(kind: Kind, net: &IpNet) -> Span {

@@ -20,6 +20,8 @@ impl Family {
     pub fn name(self) -> &'static str {
         match self {
             Self::Inet => "inet",
+            Self::Ip => "ip",
+            Self::Ip6 => "ip6",
             Self::Netdev => "netdev",
             Self::Bridge => "bridge",
             Self::Arp => "arp",
@@ -208,9 +210,14 @@ impl Display for Stmt {
                 write_datum(f, key.kind(), value)
             }
             Self::Copy(to, from) => write!(f, "{to} set {from}"),
-            Self::ForThisHost => f.write_str("meta pkttype set host"),
             Self::Update(update) => update.fmt(f),
             Self::StealToLo => f.write_str("fwd to \"lo\""),
+            Self::ForThisHost => f.write_str("meta pkttype set host"),
+            Self::CopyTo(address) => {
+                f.write_str("dup to ")?;
+                write_datum(f, if address.len() == 4 { Kind::Ipv4 } else { Kind::Ipv6 }, address)
+            }
+            Self::CopyOnward(key) => write!(f, "dup to {key}"),
             Self::Reject(reject) => reject.fmt(f),
             Self::Do(verdict) => verdict.fmt(f),
         }

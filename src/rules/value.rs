@@ -16,12 +16,21 @@ pub struct Ruleset {
 pub enum Family {
     /// IPv4 and IPv6 at the hooks of the IP stack.
     Inet,
+    /// IPv4 there.
+    Ip,
+    /// IPv6 there.
+    Ip6,
     /// Frames at a device.
     Netdev,
     /// Frames on their way through a bridge.
     Bridge,
     /// ARP of this host.
     Arp,
+}
+
+impl Family {
+    /// Every family that rules are written in.
+    pub const ALL: [Self; 6] = [Self::Inet, Self::Ip, Self::Ip6, Self::Netdev, Self::Bridge, Self::Arp];
 }
 
 /// A table of our own.
@@ -104,7 +113,7 @@ impl Span {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
     /// Its name.
-    pub name: &'static str,
+    pub name: String,
     /// Where packets come in; `None` for one that others jump to.
     pub hook: Option<Hook>,
     /// Its rules.
@@ -169,12 +178,16 @@ pub enum Stmt {
     Write(Key, Vec<u8>),
     /// Writes other bytes of the packet into the packet.
     Copy(Key, Key),
-    /// `meta pkttype set host`: the frame is for this host after all.
-    ForThisHost,
     /// Adds or refreshes an element.
     Update(Update),
     /// Steals the frame and hands it to `lo`; its sender is told that it was sent.
     StealToLo,
+    /// `meta pkttype set host`: the frame is for this host after all.
+    ForThisHost,
+    /// Sends a copy to a host.
+    CopyTo(Vec<u8>),
+    /// Sends a copy on to the host whose address is this field of the packet.
+    CopyOnward(Key),
     /// Answers and drops.
     Reject(Reject),
     /// Ends the rule.

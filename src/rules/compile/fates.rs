@@ -4,7 +4,7 @@ use super::super::key::{FIN, RST, SYN};
 use super::super::value::{IcmpCode, Reject};
 use super::{
     ABSORB, Base, Chain, Compiler, DOOMED_MARK, FORGED_MARK, FRESH, FRESH_LIFE, FROM, Failure, Ip, Key, LossScope,
-    OpenConnections, Order, Rule, Stmt, TO, Update, Vanish, Verdict, Way, chain, rule,
+    OpenConnections, Order, REFUSED_MARK, Rule, Stmt, TO, Update, Vanish, Verdict, Way, chain, rule,
 };
 use crate::model::{Code, Loss};
 
@@ -46,13 +46,9 @@ impl Compiler<'_> {
         match self.fault.kind {
             Failure::DeadHost => gone(Way::To, vanish, vec![]),
             Failure::Lossy(loss) => lost(loss, Way::To, vanish),
-            // They are stolen only to be refused on lo, and counted there.
-            Failure::DeadProcess(_) | Failure::Unreachable(_) if vanish == Vanish::StealToLo => {
-                vec![rule([Stmt::StealToLo])]
-            }
-            Failure::Rebooted if vanish == Vanish::StealToLo => {
-                let old = rule([is_tcp(), Stmt::StealToLo]);
-                known(Way::To).into_iter().chain([old]).collect()
+            Failure::DeadProcess(_) | Failure::Unreachable(_) => refused(vanish, vec![]),
+            Failure::Rebooted if vanish != Vanish::Drop => {
+                known(Way::To).into_iter().chain(refused(vanish, vec![is_tcp()])).collect()
             }
             _ => Vec::new(),
         }
@@ -98,7 +94,7 @@ impl Compiler<'_> {
             Failure::Unreachable(code) => {
                 let v4 = [is_ip(Ip::V4), count.clone(), Stmt::Reject(Reject::Icmp(icmp(code)))];
                 let v6 = [is_ip(Ip::V6), count, Stmt::Reject(Reject::Icmp6(icmp6(code)))];
-                vec![rule(v4), rule(v6)]
+                fragments_without_checksum().into_iter().chain([rule(v4), rule(v6)]).collect()
             }
             Failure::Rebooted => {
                 let old = rule([is_tcp(), count, Stmt::Reject(Reject::TcpReset)]);
@@ -107,6 +103,25 @@ impl Compiler<'_> {
             _ => Vec::new(),
         };
         chain(REFUSE, None, self.sparing_neighbours(rules))
+    }
+}
+
+/// The kernel refuses no packet whose checksum it finds wrong, and that of a datagram is never right for its first
+/// fragment alone; without one (RFC 768) it is refused. The others carry no ports, and are never answered.
+fn fragments_without_checksum() -> [Rule; 2] {
+    // Both versions have it in byte 6: IPv4 the flag that more follow, beside that not to cut further; IPv6 the
+    // protocol of what comes next, a fragment header.
+    let byte = |value: u8| Stmt::Is(Key::Raw(Base::Network, 48, 8), Order::Eq, vec![value]);
+    let no_checksum = Stmt::Write(Key::UdpChecksum, vec![0, 0]);
+    [(Ip::V4, 0x20), (Ip::V6, 44)].map(|(ip, value)| rule([is_ip(ip), is_udp(), byte(value), no_checksum.clone()]))
+}
+
+/// Where the refusal is made and counted elsewhere.
+fn refused(vanish: Vanish, conditions: Vec<Stmt>) -> Vec<Rule> {
+    match vanish {
+        Vanish::Drop => Vec::new(),
+        Vanish::StealToLo => vec![rule(conditions.into_iter().chain([Stmt::StealToLo]))],
+        Vanish::Reroute => vec![rule(conditions.into_iter().chain([mark(REFUSED_MARK), accept()]))],
     }
 }
 
@@ -121,6 +136,7 @@ fn refuse_as_closed_port(open: OpenConnections) -> Vec<Rule> {
         rules.push(rule([Stmt::In(vec![Key::Protocol], ABSORB), is_tcp(), Stmt::Do(Verdict::Drop)]));
     }
     rules.push(rule([is_tcp()].into_iter().chain(reset())));
+    rules.extend(fragments_without_checksum());
     let port_unreachable = [Reject::Icmp(icmp(Code::Port)), Reject::Icmp6(icmp6(Code::Port))];
     rules.extend(
         Ip::BOTH
@@ -170,15 +186,17 @@ pub(super) fn gone_of(way: Way, vanish: Vanish, ips: &[Ip], conditions: Vec<Stmt
     }
 }
 
-/// Gives a doomed packet a loopback address. It never arrives there: its mark sees to that.
 fn rerouted(ip: Ip, conditions: &[Stmt]) -> Rule {
-    let loopback = match ip {
-        Ip::V4 => vec![127, 0, 0, 1],
-        Ip::V6 => std::net::Ipv6Addr::LOCALHOST.octets().to_vec(),
-    };
-    let mark = Stmt::Write(Key::Mark, DOOMED_MARK.to_ne_bytes().to_vec());
-    let doom = [mark, Stmt::Write(ip.daddr(), loopback), accept()];
-    rule([is_ip(ip)].into_iter().chain(conditions.iter().cloned()).chain(doom))
+    rule([is_ip(ip)].into_iter().chain(conditions.iter().cloned()).chain(doomed(ip)))
+}
+
+/// Gives a packet a loopback address. It never arrives there: its mark sees to that.
+pub(super) fn doomed(ip: Ip) -> [Stmt; 3] {
+    [mark(DOOMED_MARK), Stmt::Write(ip.daddr(), ip.loopback()), accept()]
+}
+
+pub(super) fn mark(mark: u32) -> Stmt {
+    Stmt::Write(Key::Mark, mark.to_ne_bytes().to_vec())
 }
 
 /// Rolls the dice. One that survives is accepted here: it must not be judged twice when both ends are peers.
@@ -240,6 +258,10 @@ pub(super) fn accept() -> Stmt {
 
 pub(super) fn is_tcp() -> Stmt {
     Stmt::Is(Key::L4proto, Order::Eq, vec![6])
+}
+
+pub(super) fn is_not_tcp() -> Stmt {
+    Stmt::Is(Key::L4proto, Order::Ne, vec![6])
 }
 
 pub(super) fn is_udp() -> Stmt {

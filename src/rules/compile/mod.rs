@@ -13,21 +13,27 @@
 //! The same rules therefore serve on the client, on the peer, and on a router or bridge in between.
 //! The reasons stand in `docs/fidelity.md`.
 
+mod copies;
 mod fates;
 mod neighbours;
 mod sites;
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::key::{Base, Key, Kind};
 use super::sets::{self, Ip};
 use super::value::{Chain, Family, Hook, Order, Rule, Ruleset, Set, Span, Stmt, Table, Update, Verdict};
-use crate::model::{Fault, Kind as Failure, Lifetime, LossScope, OpenConnections, Proto, Vantage};
+use crate::model::{Device, Fault, Kind as Failure, Lifetime, LossScope, OpenConnections, Proto, Vantage};
 
 /// The mark of the segments that playdead sends in the name of a dead process ("play").
 pub const FORGED_MARK: u32 = 0x706c_6179;
 /// The mark of packets that were rerouted to lo to end there ("dead").
 const DOOMED_MARK: u32 = 0x6465_6164;
+/// The mark of packets that are to be refused ("refu").
+const REFUSED_MARK: u32 = 0x7265_6675;
+/// The mark of their copies ("copy").
+const COPY_MARK: u32 = 0x636f_7079;
 
 /// The set whose presence of a protocol means that bare acknowledgments are still taken in silently.
 const ABSORB: &str = "absorb";
@@ -39,9 +45,14 @@ const FRESH_SIZE: u32 = 65_535;
 const FRESH_LIFE: Duration = Duration::from_secs(3600);
 /// Devices whose egress hook judges; packets that leave by another are judged in the output hook.
 const COVERED: &str = "covered";
+/// The set, in the `inet` table, of the devices that a fault has rules at.
+pub const COVERED_SET: &str = COVERED;
 
 /// Before conntrack (-200) and every usual table, so that an accept elsewhere cannot come first.
 const FIRST: i32 = -300;
+/// So many devices can one chain be hooked to: the kernel refuses the 256th (`NFT_NETDEVICE_MAX`).
+const MAX_DEVICES: usize = 255;
+
 /// After every filter: a closed port is refused only if the firewall would have let the packet in.
 const LAST: i32 = 300;
 
@@ -51,13 +62,25 @@ const FROM: &str = "from";
 /// The rules of `fault` for a namespace of which `vantage` tells.
 pub fn compile(fault: &Fault, vantage: &Vantage) -> Ruleset {
     let compiler = Compiler { fault, vantage, sets: peer_sets(fault) };
-    let tables = [compiler.inet(), compiler.netdev(), compiler.bridge(), compiler.arp()];
+    let [copies4, copies6] = Ip::BOTH.map(|ip| compiler.copies(ip));
+    let tables = [compiler.inet(), copies4, copies6, compiler.netdev(), compiler.bridge(), compiler.arp()];
     let mut tables: Vec<_> = tables.into_iter().flatten().collect();
     let comment = fault.meta(tables.len()).to_string();
     for table in &mut tables {
         table.comment.clone_from(&comment);
     }
     Ruleset { tables }
+}
+
+/// The devices of `present` that a fault has no rules at: they came, or were given another name, after it was made. `covered`
+/// are the keys in its [`COVERED_SET`], every field padded to four bytes; a fault without that set misses none.
+///
+/// By such a device silence and refusals are as they should be, but for what `docs/fidelity.md` says of it; what comes in
+/// by such a port of a bridge, to be refused there, passes. Making the fault again mends both.
+pub fn uncovered<'a>(kind: Failure, present: &'a Vantage, covered: &[Vec<u8>]) -> Vec<&'a Device> {
+    let known: HashSet<&[u8]> = covered.iter().map(Vec::as_slice).collect();
+    let missed = |device: &&Device| !known.is_empty() && !known.contains(sites::covered_by(device).concat().as_slice());
+    present.devices.iter().chain(sites::ports_with_rules(kind, present)).filter(missed).collect()
 }
 
 /// A table that a kernel accepts only if it can refuse TCP in that family: for a dry transaction.
@@ -126,7 +149,7 @@ impl Compiler<'_> {
             // Until it is known how many tables there are.
             comment: String::new(),
             owner: self.fault.lifetime == Lifetime::Held,
-            counters: vec![TO, FROM],
+            counters: if counts(&chains) { vec![TO, FROM] } else { Vec::new() },
             sets,
             chains,
         })
@@ -255,6 +278,10 @@ fn fresh(ip: Ip) -> Set {
     Set { name: ip.name(FRESH), key, interval: false, timeout: true, dynamic, elements: Vec::new() }
 }
 
+fn counts(chains: &[Chain]) -> bool {
+    chains.iter().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.0).any(|stmt| matches!(stmt, Stmt::Count(_)))
+}
+
 fn mentions(chain: &Chain, set: &str) -> bool {
     chain.rules.iter().flat_map(|rule| &rule.0).any(|stmt| match stmt {
         Stmt::In(_, name) | Stmt::NotIn(_, name) => *name == set,
@@ -267,11 +294,51 @@ fn rule(stmts: impl IntoIterator<Item = Stmt>) -> Rule {
     Rule(stmts.into_iter().collect())
 }
 
-fn chain(name: &'static str, hook: Option<Hook>, rules: Vec<Rule>) -> Chain {
-    Chain { name, hook, rules }
+fn chain(name: &str, hook: Option<Hook>, rules: Vec<Rule>) -> Chain {
+    Chain { name: name.to_owned(), hook, rules }
+}
+
+/// The same chain as often as it takes to hook it to all devices.
+fn chains(name: &str, hook: fn(i32, Vec<String>) -> Hook, devices: &[Device], rules: &[Rule]) -> Vec<Chain> {
+    let numbered = |number: usize| if number == 1 { name.to_owned() } else { format!("{name}{number}") };
+    let of = |(number, devices): (usize, &[Device])| {
+        let names = devices.iter().map(|device| device.name.clone()).collect();
+        chain(&numbered(number), Some(hook(FIRST, names)), rules.to_vec())
+    };
+    (1..).zip(devices.chunks(MAX_DEVICES)).map(of).collect()
 }
 
 /// `conditions`, then each of `ends` of its own.
 fn when(conditions: &[Vec<Stmt>], end: &Stmt) -> Vec<Rule> {
     conditions.iter().map(|stmts| rule(stmts.iter().chain([end]).cloned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::BridgeReject;
+
+    fn key(index: u32, name: &str) -> Vec<u8> {
+        let mut name = name.as_bytes().to_vec();
+        name.resize(16, 0);
+        [index.to_ne_bytes().to_vec(), name].concat()
+    }
+
+    #[test]
+    fn a_device_is_covered_under_the_name_and_index_that_it_had() {
+        let device = |index, name: &str| Device { index, name: name.into() };
+        let present = Vantage {
+            devices: vec![device(2, "eth0"), device(3, "wan0"), device(5, "eth1")],
+            loopback: 1,
+            ports: vec![device(7, "p0")],
+            translates: false,
+            bridge_reject: BridgeReject::Ports,
+        };
+        let covered = [key(1, "lo"), key(2, "eth0"), key(3, "eth3"), key(4, "eth1")];
+        let names =
+            |kind| uncovered(kind, &present, &covered).iter().map(|device| device.name.as_str()).collect::<Vec<_>>();
+        assert_eq!(names(Failure::DeadHost), ["wan0", "eth1"]);
+        assert_eq!(names(Failure::Rebooted), ["wan0", "eth1", "p0"]);
+        assert_eq!(uncovered(Failure::Rebooted, &present, &[]), Vec::<&Device>::new());
+    }
 }

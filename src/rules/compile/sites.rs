@@ -6,7 +6,7 @@ use super::{
     ABSORB, Base, COVERED, Chain, Compiler, DOOMED_MARK, FIN_WAIT, FIRST, Failure, Family, Hook, Ip, Key, Kind, LAST,
     OpenConnections, Order, Rule, Set, Span, Stmt, Table, Vanish, Verdict, Way, chain, rule, sets, when,
 };
-use crate::model::BridgeReject;
+use crate::model::{BridgeReject, Device, Vantage};
 
 /// `XRLIM_BURST_FACTOR`: so many ICMP errors to one host may be sent at once.
 const ICMP_BURST: u32 = 6;
@@ -19,14 +19,15 @@ impl Compiler<'_> {
     pub(super) fn inet(&self) -> Option<Table> {
         let mut chains = vec![self.fate(Way::To, Vanish::Drop), self.fate(Way::From, Vanish::Drop), self.refuse()];
         let [to, from] =
-            [Way::To, Way::From].map(|way| Chain { name: rerouting(way), ..self.fate(way, Vanish::Reroute) });
+            [Way::To, Way::From].map(|way| Chain { name: rerouting(way).into(), ..self.fate(way, Vanish::Reroute) });
         let (to_rerouted, from_rerouted) = (!to.rules.is_empty(), !from.rules.is_empty());
         chains.extend([to, from]);
         let [to, from, refuses] = [0, 1, 2].map(|i| !chains[i].rules.is_empty());
         chains.push(chain("arrive", Some(Hook::Prerouting(FIRST)), self.arrive(to, from, refuses)));
         chains.push(chain("deliver", Some(Hook::Input(LAST)), self.deliver(to, from, refuses)));
         chains.push(chain("pass", Some(Hook::Forward(LAST)), self.pass(to, from, refuses)));
-        chains.push(chain("leave", Some(Hook::Reroute(FIRST)), self.leave(to_rerouted, from_rerouted, refuses)));
+        chains.push(chain("leave", Some(Hook::Reroute(FIRST)), self.leave(to_rerouted, from_rerouted)));
+        chains.push(self.answer());
         chains.push(chain("leave_translated", Some(Hook::Reroute(LAST)), self.leave_translated(to_rerouted, refuses)));
         let mut sets = self.sets.clone();
         sets.extend(self.absorb());
@@ -42,6 +43,7 @@ impl Compiler<'_> {
             // br_netfilter even what it passes on comes by here.
             rules.push(rule([by_bridge(), accept()]));
         }
+        rules.extend(self.local_is_spared(&[on_lo(), fib(Order::Eq, LOCAL)]));
         rules.extend(self.errors(Vanish::Drop));
         if from {
             // A packet that only passes through is judged when it leaves.
@@ -53,7 +55,7 @@ impl Compiler<'_> {
             rules.extend(when(&with_extra(self.matches(Way::To), Some(&fib(Order::Eq, LOCAL))), &goto(TO_PEER)));
         }
         if refuses {
-            // Stolen on their way out, they come back on lo as if they were for this host.
+            // Stolen on their way out, they come back on lo as if they were for this host; copies do so by themselves.
             rules.extend(self.refused_unlimited(&[on_lo(), fib(Order::Ne, LOCAL)]));
         }
         rules
@@ -61,7 +63,7 @@ impl Compiler<'_> {
 
     /// Refuses what meets the conditions, by ICMP no more often than the peer or router would: the kernel limits the
     /// errors that it sends to another host, but not those that it sends to itself, or below the IP stack.
-    fn refused_unlimited(&self, conditions: &[Stmt]) -> Vec<Rule> {
+    pub(super) fn refused_unlimited(&self, conditions: &[Stmt]) -> Vec<Rule> {
         Ip::BOTH.into_iter().flat_map(|ip| self.refused_unlimited_of(ip, conditions)).collect()
     }
 
@@ -82,12 +84,18 @@ impl Compiler<'_> {
 
     /// Packets for a process of this host.
     fn deliver(&self, to: bool, from: bool, refuses: bool) -> Vec<Rule> {
-        let mut rules = Vec::new();
+        let mut judged = Vec::new();
         if refuses {
-            rules.extend(when(&self.matches(Way::To), &goto(REFUSE)));
+            judged.extend(when(&self.matches(Way::To), &goto(REFUSE)));
         }
-        rules.extend(self.translated(to, from, refuses));
-        rules
+        judged.extend(self.translated(to, from, refuses));
+        let spared = self.local_is_spared(&[on_lo()]).filter(|_| !judged.is_empty());
+        spared.into_iter().chain(judged).collect()
+    }
+
+    /// No router is asked about what a host sends to itself.
+    fn local_is_spared(&self, local: &[Stmt]) -> Option<Rule> {
+        matches!(self.fault.kind, Failure::Unreachable(_)).then(|| rule(local.iter().cloned().chain([accept()])))
     }
 
     /// Packets that their sender addressed to a peer, and the answers to them, where the peer's address has been
@@ -114,30 +122,23 @@ impl Compiler<'_> {
         if refuses {
             return [when(&self.matches(Way::To), &goto(REFUSE)), translated].concat();
         }
-        let hooked = rule([Stmt::In(vec![Key::Oif], COVERED), accept()]);
         let ways = [(from, Way::From, FROM_PEER), (to, Way::To, TO_PEER)];
         let judged = ways.into_iter().filter(|(judged, ..)| *judged);
         let judged: Vec<_> = judged.flat_map(|(_, way, fate)| when(&self.matches(way), &goto(fate))).collect();
-        let judged = if judged.is_empty() { judged } else { [vec![hooked], judged].concat() };
+        let judged = if judged.is_empty() { judged } else { [vec![is_covered()], judged].concat() };
         [translated, judged].concat()
     }
 
-    /// Packets of this host, before they are given a device that has no egress hook of ours.
-    fn leave(&self, to: bool, from: bool, refuses: bool) -> Vec<Rule> {
+    /// Packets of this host, before they are given a device that has no egress hook of ours, or are cut into fragments.
+    fn leave(&self, to: bool, from: bool) -> Vec<Rule> {
         let mut rules = self.errors(Vanish::Reroute);
-        if from {
-            rules.extend(when(&self.matches(Way::From), &goto(rerouting(Way::From))));
-        }
-        if to {
-            rules.extend(when(&self.matches(Way::To), &goto(rerouting(Way::To))));
-        }
-        if refuses {
-            rules.extend(when(&self.matches(Way::To), &goto(REFUSE)));
+        for (way, _) in [(Way::From, from), (Way::To, to)].into_iter().filter(|(_, judged)| *judged) {
+            rules.extend(when(&self.matches(way), &goto(rerouting(way))));
         }
         if !rules.is_empty() {
-            rules.insert(0, rule([Stmt::In(vec![Key::Oif], COVERED), accept()]));
+            rules.insert(0, is_covered());
         }
-        self.signed_by_peer().into_iter().chain(rules).collect()
+        [self.signed_by_peer(), self.whole(), rules].concat()
     }
 
     /// The kernel signs an ICMP error with an address of the host that rejects; a client can read it, and has to find
@@ -158,37 +159,39 @@ impl Compiler<'_> {
         port_unreachable.into_iter().filter_map(of).collect()
     }
 
-    /// What `leave` need not look at: devices with an egress hook of ours, and lo, whose packets come in again.
+    /// What `leave` need not look at: devices with an egress hook of ours, and lo, whose packets come in again. From
+    /// Linux 6.16 on a hook belongs to a name, before to a device: only one with both is sure to have it.
     fn covered(&self) -> Set {
-        let indices = self.vantage.devices.iter().map(|device| device.index).chain([self.vantage.loopback]);
-        let element = |index: u32| super::super::value::Element {
-            key: vec![Span::one(Kind::IfIndex, index.to_ne_bytes())],
-            timeout: None,
-            comment: None,
+        let lo = Device { index: self.vantage.loopback, name: "lo".into() };
+        let element = |device: &Device| {
+            let [index, name] = covered_by(device);
+            let key = vec![Span::one(Kind::IfIndex, index), Span::one(Kind::IfName, name)];
+            super::super::value::Element { key, timeout: None, comment: None }
         };
-        let elements = indices.map(element).collect();
-        Set { name: COVERED, key: vec![Key::Oif], interval: false, timeout: false, dynamic: None, elements }
+        let ports = ports_with_rules(self.fault.kind, self.vantage);
+        let elements = self.vantage.devices.iter().chain(ports).chain([&lo]).map(element).collect();
+        Set { name: COVERED, key: covered_key(), interval: false, timeout: false, dynamic: None, elements }
     }
 
     pub(super) fn netdev(&self) -> Option<Table> {
         let fates = [self.fate(Way::To, Vanish::StealToLo), self.fate(Way::From, Vanish::StealToLo)];
-        let devices: Vec<_> = self.vantage.devices.iter().map(|device| device.name.clone()).collect();
+        let devices = &self.vantage.devices;
         let mut chains = Vec::new();
         if !devices.is_empty() {
             let rules = self.depart(!fates[0].rules.is_empty(), !fates[1].rules.is_empty());
-            chains.push(chain("depart", Some(Hook::Egress(FIRST, devices)), rules));
+            chains.extend(super::chains("depart", Hook::Egress, devices, &rules));
             if self.fault.kind.refuses() && self.fault.direction.to() {
                 // lo gives a stolen frame to nobody, since its address is another machine's.
                 let rules = when(&self.matches(Way::To), &Stmt::ForThisHost);
                 chains.push(chain("bounce", Some(Hook::Ingress(FIRST, vec!["lo".into()])), rules));
             }
         }
-        if self.vantage.bridge_reject == BridgeReject::Ports && !self.vantage.ports.is_empty() {
+        if !ports_with_rules(self.fault.kind, self.vantage).is_empty() {
             let rules = self.refused_unlimited(&[]);
             let refuse = self.refuse();
             if !refuse.rules.is_empty() {
                 chains.push(refuse);
-                chains.push(chain("port", Some(Hook::Ingress(FIRST, self.vantage.ports.clone())), rules));
+                chains.extend(super::chains("port", Hook::Ingress, &self.vantage.ports, &rules));
             }
         }
         self.table(Family::Netdev, self.netdev_sets(), fates.into_iter().chain(chains).collect())
@@ -279,7 +282,7 @@ pub(super) fn goto(chain: &'static str) -> Stmt {
     Stmt::Do(Verdict::Goto(chain))
 }
 
-fn rerouting(way: Way) -> &'static str {
+pub(super) fn rerouting(way: Way) -> &'static str {
     match way {
         Way::To => "to_peer_by_lo",
         Way::From => "from_peer_by_lo",
@@ -292,6 +295,25 @@ fn fib(order: Order, kind: u32) -> Stmt {
 
 fn on_lo() -> Stmt {
     Stmt::Is(Key::IifName, Order::Eq, sixteen_bytes("lo"))
+}
+
+/// Index and name, as they stand in the set.
+pub(super) fn covered_by(device: &Device) -> [Vec<u8>; 2] {
+    [device.index.to_ne_bytes().to_vec(), sixteen_bytes(&device.name)]
+}
+
+/// The ports of a bridge at which frames are refused.
+pub(super) fn ports_with_rules(kind: Failure, vantage: &Vantage) -> &[Device] {
+    let there = vantage.bridge_reject == BridgeReject::Ports && kind.refuses();
+    if there { &vantage.ports } else { &[] }
+}
+
+fn covered_key() -> Vec<Key> {
+    vec![Key::Oif, Key::OifName]
+}
+
+fn is_covered() -> Rule {
+    rule([Stmt::In(covered_key(), COVERED), accept()])
 }
 
 fn by_bridge() -> Stmt {

@@ -3,6 +3,7 @@
 mod apply;
 pub mod cli;
 mod closing;
+mod doctor;
 mod explain;
 mod facts;
 mod generate;
@@ -93,6 +94,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Verb::Status(args) => status::run(place, args, json),
         Verb::Probe(args) => run_probe(place, args, json),
         Verb::Lab(args) => lab::run(args, json),
+        Verb::Doctor => doctor::run(place, json),
         Verb::Explain(args) => explain::run(args),
         Verb::Generate(args) => generate::run(args),
     }

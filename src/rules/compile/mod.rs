@@ -40,8 +40,10 @@ const FRESH_LIFE: Duration = Duration::from_secs(3600);
 /// Devices whose egress hook judges; packets that leave by another are judged in the output hook.
 const COVERED: &str = "covered";
 
+/// The priority of all that judges first.
+///
 /// Before conntrack (-200) and every usual table, so that an accept elsewhere cannot come first.
-const FIRST: i32 = -300;
+pub const FIRST: i32 = -300;
 /// After every filter: a closed port is refused only if the firewall would have let the packet in.
 const LAST: i32 = 300;
 

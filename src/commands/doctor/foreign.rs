@@ -65,11 +65,18 @@ fn flowtables(nft: &Nft) -> Result<Vec<Finding>> {
     let found = found.iter().filter_map(|message| parse_flowtable(message));
     let mut findings: Vec<_> = found
         .map(|flowtable| {
-            let by = if flowtable.hardware { "hardware" } else { "software" };
-            let devices = flowtable.devices.join(", ");
-            Finding::new(format!("flowtable {}", flowtable.name), State::Limited, format!("in {by}, {devices}"))
-                .costs("forwards connections that it knows past the rules")
-                .mend(format!("nft list table inet {}", flowtable.table))
+            let (by, costs) = if flowtable.hardware {
+                ("hardware", "connections that it knows pass by every rule")
+            } else {
+                (
+                    "software",
+                    "connections that it knows pass by the rules in prerouting and forward, not by those at egress",
+                )
+            };
+            let found = format!("in {by}, {}", flowtable.devices.join(", "));
+            Finding::new(format!("flowtable {} {}", flowtable.table, flowtable.name), State::Limited, found)
+                .costs(costs)
+                .mend("nft list flowtables")
         })
         .collect();
     if findings.is_empty() {

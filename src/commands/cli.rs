@@ -82,6 +82,8 @@ pub enum Verb {
     Verify(VerifyArgs),
     /// Hosts in namespaces on this machine, with real etcd on them.
     Lab(LabArgs),
+    /// What this kernel, these rights and this place allow, and what mends what they do not.
+    Doctor,
     /// What a kind does, the rules it would write, and what each probe then sees.
     Explain(ExplainArgs),
     /// The man page or shell completions, from the definitions of this help.

@@ -75,7 +75,8 @@ fn write_signature(page: &mut String, expect: Expect) {
     }
 }
 
-fn kind(verb: &str) -> (Kind, &'static str) {
+/// An example of the kind that goes by this verb, and what it does.
+pub(super) fn kind(verb: &str) -> (Kind, &'static str) {
     match verb {
         verb::DEAD_HOST => (
             Kind::DeadHost,
@@ -118,7 +119,8 @@ fn kind(verb: &str) -> (Kind, &'static str) {
     }
 }
 
-fn example(kind: Kind) -> Fault {
+/// A fault of this kind about addresses that nobody has.
+pub(super) fn example(kind: Kind) -> Fault {
     let texts = if kind.needs_port() { ["192.0.2.1:2379", "[2001:db8::1]:2379"] } else { ["192.0.2.1", "2001:db8::1"] };
     let peers = texts.iter().filter_map(|text| text.parse::<PeerSpec>().ok()).filter_map(|spec| match spec.host {
         crate::model::Host::Net(net) => Some(Target { net, ports: spec.ports, label: None }),

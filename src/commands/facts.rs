@@ -50,7 +50,8 @@ fn translates(nft: &Nft) -> Result<bool> {
     Ok(chains.iter().filter_map(|message| parse_chain_type(message)).any(|kind| kind == "nat"))
 }
 
-fn bridge_reject(nft: &Nft, lo: u32) -> Result<BridgeReject> {
+/// How a bridge of the namespace can refuse: two dry transactions.
+pub(super) fn bridge_reject(nft: &Nft, lo: u32) -> Result<BridgeReject> {
     for (family, able) in [(Family::Bridge, BridgeReject::Bridge), (Family::Netdev, BridgeReject::Ports)] {
         let mut trial = Builder::new(lo);
         trial.add(&reject_trial(family));

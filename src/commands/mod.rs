@@ -3,6 +3,7 @@
 mod apply;
 pub mod cli;
 mod closing;
+mod doctor;
 mod explain;
 mod facts;
 mod generate;
@@ -97,6 +98,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Verb::Verify(args) => verify::run(place, args, json),
         Verb::Lab(args) => lab::run(args, json),
         Verb::Explain(args) => explain::run(args, json),
+        Verb::Doctor => doctor::run(place, json),
         Verb::Generate(args) => generate::run(args),
     }
 }

@@ -23,6 +23,7 @@ pub(super) mod nft {
     pub(in crate::encode) const DELSETELEM: u16 = 14;
     pub(in crate::encode) const NEWOBJ: u16 = 18;
     pub(in crate::encode) const GETOBJ: u16 = 19;
+    pub(in crate::encode) const GETFLOWTABLE: u16 = 23;
     pub(in crate::encode) const OBJECT_COUNTER: u32 = 1;
     pub(in crate::encode) const TABLE_OWNER: u32 = 2;
 }
@@ -43,6 +44,11 @@ pub fn request_tables() -> Vec<u8> {
 /// A request for all chains of the namespace.
 pub fn request_chains() -> Vec<u8> {
     object::bare((NFTABLES << 8) | nft::GETCHAIN, 0, REQUEST | DUMP, 1, 0)
+}
+
+/// A request for all flowtables of the namespace.
+pub fn request_flowtables() -> Vec<u8> {
+    object::bare((NFTABLES << 8) | nft::GETFLOWTABLE, 0, REQUEST | DUMP, 1, 0)
 }
 
 /// A request for all named counters of a family.

@@ -269,6 +269,65 @@ pub(super) fn read_chain_type(message: &[u8]) -> Option<String> {
     }
 }
 
+pub(super) fn read_base_chain(message: &[u8]) -> Option<super::BaseChainInfo> {
+    let chain = Chain::new();
+    let raw = chain.0.as_ptr();
+    let aligned = align(message);
+    // SAFETY: a whole message, aligned; the object and its strings live until it is freed below.
+    unsafe {
+        if sys::nftnl_chain_nlmsg_parse(aligned.as_ptr().cast(), raw) < 0
+            || !sys::nftnl_chain_is_set(raw, short(sys::NFTNL_CHAIN_HOOKNUM))
+        {
+            return None;
+        }
+        Some(super::BaseChainInfo {
+            family: u8::try_from(sys::nftnl_chain_get_u32(raw, short(sys::NFTNL_CHAIN_FAMILY))).ok()?,
+            table: text(sys::nftnl_chain_get_str(raw, short(sys::NFTNL_CHAIN_TABLE)))?,
+            name: text(sys::nftnl_chain_get_str(raw, short(sys::NFTNL_CHAIN_NAME)))?,
+            hook: sys::nftnl_chain_get_u32(raw, short(sys::NFTNL_CHAIN_HOOKNUM)),
+            priority: sys::nftnl_chain_get_s32(raw, short(sys::NFTNL_CHAIN_PRIO)),
+        })
+    }
+}
+
+/// A flowtable; it is only ever read.
+struct Flowtable(NonNull<sys::nftnl_flowtable>);
+
+impl Flowtable {
+    fn new() -> Self {
+        // SAFETY: allocates; null means that memory is out.
+        let raw = unsafe { sys::nftnl_flowtable_alloc() };
+        Self(NonNull::new(raw).expect("libnftnl allocates"))
+    }
+}
+
+impl Drop for Flowtable {
+    fn drop(&mut self) {
+        // SAFETY: allocated by new, freed once.
+        unsafe { sys::nftnl_flowtable_free(self.0.as_ptr()) }
+    }
+}
+
+pub(super) fn read_flowtable(message: &[u8]) -> Option<super::FlowtableInfo> {
+    let flowtable = Flowtable::new();
+    let raw = flowtable.0.as_ptr();
+    let aligned = align(message);
+    // SAFETY: a whole message, aligned; the object and its strings live until it is freed below.
+    unsafe {
+        if sys::nftnl_flowtable_nlmsg_parse(aligned.as_ptr().cast(), raw) < 0 {
+            return None;
+        }
+        let flags = short(sys::NFTNL_FLOWTABLE_FLAGS);
+        Some(super::FlowtableInfo {
+            table: text(sys::nftnl_flowtable_get_str(raw, short(sys::NFTNL_FLOWTABLE_TABLE)))?,
+            name: text(sys::nftnl_flowtable_get_str(raw, short(sys::NFTNL_FLOWTABLE_NAME)))?,
+            devices: texts(sys::nftnl_flowtable_get_array(raw, short(sys::NFTNL_FLOWTABLE_DEVICES))),
+            // NFT_FLOWTABLE_HW_OFFLOAD
+            hardware: sys::nftnl_flowtable_is_set(raw, flags) && sys::nftnl_flowtable_get_u32(raw, flags) & 1 != 0,
+        })
+    }
+}
+
 pub(super) fn read_elements(message: &[u8]) -> Vec<super::ElementInfo> {
     let set = Set::new();
     let aligned = align(message);
@@ -332,6 +391,23 @@ unsafe fn bytes<'a>(data: *const c_void, len: u32) -> &'a [u8] {
 unsafe fn text(string: *const c_char) -> Option<String> {
     // SAFETY: as the caller promises.
     (!string.is_null()).then(|| unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned())
+}
+
+/// # Safety
+/// `strings` is null or an array of C strings that ends with null.
+unsafe fn texts(mut strings: *const *const c_char) -> Vec<String> {
+    let mut texts = Vec::new();
+    if strings.is_null() {
+        return texts;
+    }
+    // SAFETY: as the caller promises; the walk stops at the null.
+    unsafe {
+        while let Some(string) = text(*strings) {
+            texts.push(string);
+            strings = strings.add(1);
+        }
+    }
+    texts
 }
 
 /// A copy that starts at a word, as the C side takes for granted.

@@ -4,6 +4,7 @@
 //! happens inside; every request after that is sent from wherever the caller is.
 
 mod write;
+mod xdp;
 
 use std::collections::HashMap;
 use std::io;
@@ -19,6 +20,8 @@ use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::sys::{Socket, SocketAddr};
 
 use super::netns::NetNs;
+
+pub use xdp::programs;
 
 /// An interface of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]

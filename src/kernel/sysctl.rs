@@ -38,6 +38,14 @@ pub fn set_if_there(ns: &NetNs, settings: &[(&str, &str)]) -> Result<()> {
     })?
 }
 
+/// What a `net.*` setting is; `None` if this kernel does not have it or shows it to others only.
+///
+/// # Errors
+/// When the namespace cannot be entered.
+pub fn get(ns: &NetNs, key: &str) -> Result<Option<String>> {
+    ns.run(|| fs::read_to_string(path(key)).ok().map(|text| text.trim().to_owned()))
+}
+
 fn path(key: &str) -> PathBuf {
     Path::new("/proc/sys/net").join(key)
 }

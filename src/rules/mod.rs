@@ -8,11 +8,13 @@ mod compile;
 mod key;
 mod sets;
 mod text;
+mod trial;
 mod value;
 
-pub use compile::{COVERED_SET, FORGED_MARK, compile, reject_trial, uncovered};
+pub use compile::{COVERED_SET, FIRST, FORGED_MARK, compile, reject_trial, uncovered};
 pub use key::{Base, Key, Kind as KeyKind};
 pub use sets::{LEASE_SET, READ_BACK, read_back, renewed};
+pub use trial::{Facility, Source, facilities};
 pub use value::{
     Chain, Element, Family, Hook, IcmpCode, Order, Reject, Rule, Ruleset, Set, Span, Stmt, Table, Update, Verdict,
 };

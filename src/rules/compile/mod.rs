@@ -48,8 +48,10 @@ const COVERED: &str = "covered";
 /// The set, in the `inet` table, of the devices that a fault has rules at.
 pub const COVERED_SET: &str = COVERED;
 
+/// The priority of all that judges first.
+///
 /// Before conntrack (-200) and every usual table, so that an accept elsewhere cannot come first.
-const FIRST: i32 = -300;
+pub const FIRST: i32 = -300;
 /// So many devices can one chain be hooked to: the kernel refuses the 256th (`NFT_NETDEVICE_MAX`).
 const MAX_DEVICES: usize = 255;
 

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 
 use super::lab::LabArgs;
 use super::probe::ProbeArgs;
+use super::quorum::QuorumArgs;
 use super::verify::VerifyArgs;
 use crate::model::{Code, Direction, Name, OpenConnections, PeerSpec, Proto, verb};
 
@@ -47,9 +48,12 @@ pub struct PlaceArgs {
     /// The network namespace of a running Docker or Podman container [repeatable].
     #[arg(long, global = true, value_name = "NAME")]
     pub container: Vec<String>,
-    /// A node of the running lab: NODE, or LAB/NODE [repeatable].
+    /// A node of the running lab (NODE, or LAB/NODE) or of the file of --nodes [repeatable].
     #[arg(long, global = true, value_name = "NODE")]
     pub node: Vec<String>,
+    /// A file with a [nodes] table: who is meant by --node, and by verbs that are about a whole cluster.
+    #[arg(id = "nodes-file", long = "nodes", global = true, value_name = "FILE")]
+    pub nodes: Option<PathBuf>,
 }
 
 /// The verbs.
@@ -80,6 +84,8 @@ pub enum Verb {
     Probe(ProbeArgs),
     /// Look at the peers of faults in force and judge whether they look as they must; exits with 3 if not.
     Verify(VerifyArgs),
+    /// Ask every member of a cluster: is it live, does it reach enough of the others, does the cluster answer?
+    Quorum(QuorumArgs),
     /// Hosts in namespaces on this machine, with real etcd on them.
     Lab(LabArgs),
     /// What this kernel, these rights and this place allow, and what mends what they do not.

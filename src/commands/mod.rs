@@ -11,12 +11,14 @@ mod heal;
 mod hold;
 mod inforce;
 pub mod lab;
+mod nodes;
 mod out;
 mod peers;
 mod place;
 mod plan;
 pub mod probe;
 mod probe_text;
+mod quorum;
 mod renew;
 mod shown;
 mod status;
@@ -96,6 +98,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Verb::Status(args) => status::run(place, args, json),
         Verb::Probe(args) => run_probe(place, args, json),
         Verb::Verify(args) => verify::run(place, args, json),
+        Verb::Quorum(args) => quorum::run(place, args, json),
         Verb::Lab(args) => lab::run(args, json),
         Verb::Explain(args) => explain::run(args, json),
         Verb::Doctor => doctor::run(place, json),

@@ -1,5 +1,6 @@
 //! The only effects: sockets and namespaces. This layer knows no kinds of fault.
 
+pub mod container;
 pub mod forge;
 pub mod machine;
 pub mod netns;

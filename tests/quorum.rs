@@ -94,7 +94,7 @@ fn nodes_of_a_file_are_places_and_may_be_checked_by_anything() {
     assert!(seen.0["took_ms"].as_f64().unwrap() < 1400.0, "{}", seen.0);
     // The name of a node is a place for every verb.
     let text = lab.done(&format!("--nodes {file} --node http dead-host 192.0.2.1 --for 10s"));
-    assert!(text.contains("in http, for 10.0 s"), "{text}");
+    assert!(text.contains(&format!("in {}-etcd1, for 10.0 s", lab.name)), "{text}");
     assert!(lab.listed("etcd1").contains("192.0.2.1"));
 }
 

@@ -1,6 +1,7 @@
 //! Who is in the cluster, and where: from a file's `[nodes]` table, from a lab, or from a cluster's member list.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -233,6 +234,19 @@ fn open_one(node: &Node) -> Result<Seat> {
 /// An address by which no other machine could be reached without naming a device.
 fn is_local(address: &IpAddr) -> bool {
     address.is_loopback() || matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+/// As it is shown with a fault that is in force there.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NetNs(name) => f.write_str(name),
+            Self::Pid(pid) => write!(f, "pid {pid}"),
+            Self::Container(name) => write!(f, "container {name}"),
+            // The namespace of LAB/NODE is called LAB-NODE.
+            Self::Node(name) => f.write_str(&name.replace('/', "-")),
+        }
+    }
 }
 
 impl Place {

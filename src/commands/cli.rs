@@ -8,10 +8,11 @@ use clap::{Args, Parser, Subcommand};
 use ipnet::IpNet;
 
 use super::lab::LabArgs;
+use super::partition::PartitionArgs;
 use super::probe::ProbeArgs;
 use super::quorum::QuorumArgs;
 use super::verify::VerifyArgs;
-use crate::model::{Code, Direction, Name, OpenConnections, PeerSpec, Proto, verb};
+use crate::model::{Code, Direction, Lifetime, Name, OpenConnections, PeerSpec, Proto, verb};
 
 /// Make a peer of a distributed system look dead, exactly.
 ///
@@ -74,6 +75,8 @@ pub enum Verb {
     Lossy(LossyArgs),
     /// The machine came back without its connections: open ones are reset once they send, new ones work.
     Rebooted(FaultArgs),
+    /// The network is split: groups of nodes no longer hear each other.
+    Partition(PartitionArgs),
     /// Remove faults: those of these names, or all, in the given places or wherever playdead has some.
     Heal(HealArgs),
     /// Extend a lease.
@@ -142,6 +145,17 @@ pub struct LifetimeArgs {
     /// Keep it as long as this process lives, however it ends.
     #[arg(long, conflicts_with = "command")]
     pub hold: bool,
+}
+
+impl LifetimeArgs {
+    /// What was asked for; a fault that a command runs under is held for it.
+    pub fn lasting(&self, with_command: bool) -> Lifetime {
+        match (self.lease, self.hold || with_command) {
+            (Some(lease), _) => Lifetime::Lease(lease),
+            (None, true) => Lifetime::Held,
+            (None, false) => Lifetime::Open,
+        }
+    }
 }
 
 /// `dead-process`

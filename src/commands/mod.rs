@@ -13,6 +13,7 @@ mod inforce;
 pub mod lab;
 mod nodes;
 mod out;
+mod partition;
 mod peers;
 mod place;
 mod plan;
@@ -22,6 +23,7 @@ mod quorum;
 mod renew;
 mod shown;
 mod status;
+mod together;
 pub mod verify;
 mod verify_text;
 
@@ -93,6 +95,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Verb::Unreachable(args) => apply::run(place, Kind::Unreachable(args.code), &args.fault, None, json),
         Verb::Lossy(args) => apply::run(place, Kind::Lossy(loss(args)), &args.fault, None, json),
         Verb::Rebooted(args) => apply::run(place, Kind::Rebooted, args, None, json),
+        Verb::Partition(args) => partition::run(place, args, json),
         Verb::Heal(args) => heal::run(place, args, json),
         Verb::Renew(args) => renew::run(place, args, json),
         Verb::Status(args) => status::run(place, args, json),

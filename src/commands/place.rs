@@ -66,8 +66,8 @@ fn node(args: &PlaceArgs, name: &str) -> Result<Place> {
     };
     let nodes = nodes::of_file(file)?;
     let place = cluster::by_name(&nodes, name)?.place.as_ref();
-    let ns = place.with_context(|| format!("{}: the node {name} has no place", file.display()))?.open();
-    Ok(Place { label: name.to_owned(), ns: ns.with_context(|| format!("node {name}"))? })
+    let place = place.with_context(|| format!("{}: the node {name} has no place", file.display()))?;
+    Ok(Place { label: place.to_string(), ns: place.open().with_context(|| format!("node {name}"))? })
 }
 
 /// Whether a place was named.

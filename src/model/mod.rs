@@ -3,6 +3,7 @@
 mod code;
 mod fault;
 mod kind;
+mod partition;
 mod peer;
 mod vantage;
 mod verdict;
@@ -15,5 +16,6 @@ pub mod verb;
 pub use code::Code;
 pub use fault::{Fault, Lifetime, MARKER, Meta, Name};
 pub use kind::{Direction, Kind, Loss, LossScope, OpenConnections, Proto};
+pub use partition::{Partition, Split};
 pub use peer::{Host, Members, PeerSpec, Ports, Target, checked};
 pub use vantage::{BridgeReject, Device, Vantage};

@@ -9,13 +9,6 @@ use serde_json::Value;
 
 const ALL: [&str; 3] = ["etcd1", "etcd2", "etcd3"];
 
-/// Whether a ping from a node comes back: that takes both directions.
-fn pings(lab: &Lab, from: &str, to: &str) -> bool {
-    let namespace = format!("{}-{from}", lab.name);
-    let ping = ["netns", "exec", &namespace, "ping", "-q", "-c1", "-W1", to];
-    Command::new("ip").args(ping).output().unwrap().status.success()
-}
-
 fn is_whole(seen: &Seen) -> bool {
     seen.through() == ALL
 }
@@ -44,8 +37,8 @@ fn an_isolated_leader_is_replaced_and_comes_back_as_a_follower() {
     let [healthy, other] = [0, 1].map(|index| during.through()[index]);
     assert_eq!(during.own(healthy), ["yes", "yes", "yes"]);
     // A client reaches both sides.
-    assert!(ALL.iter().all(|node| pings(&lab, "agent", node)));
-    assert!(pings(&lab, healthy, other) && !pings(&lab, old, healthy) && !pings(&lab, other, old));
+    assert!(ALL.iter().all(|node| lab.pings("agent", node)));
+    assert!(lab.pings(healthy, other) && !lab.pings(old, healthy) && !lab.pings(other, old));
 
     heal(&lab, "split");
     let after = lab.quorum_until("whole again", is_whole);
@@ -85,15 +78,15 @@ fn a_majority_goes_on_and_the_same_seed_splits_in_the_same_way() {
 fn a_bridge_hears_both_sides_and_one_way_only_one_side_is_deaf() {
     let lab = Lab::up(3);
     lab.done("partition --lab LAB etcd1,etcd2 etcd2,etcd3 --name bridge");
-    assert!(pings(&lab, "etcd1", "etcd2") && pings(&lab, "etcd2", "etcd3") && !pings(&lab, "etcd1", "etcd3"));
+    assert!(lab.pings("etcd1", "etcd2") && lab.pings("etcd2", "etcd3") && !lab.pings("etcd1", "etcd3"));
     let different = lab.run("partition --lab LAB etcd1 etcd2,etcd3 --name bridge");
     assert_eq!(different.status.code(), Some(1), "{different:?}");
-    assert!(pings(&lab, "etcd2", "etcd1"), "something was written");
+    assert!(lab.pings("etcd2", "etcd1"), "something was written");
 
     // etcd3 hears everybody in the new one, so its rules go.
     lab.done("partition --lab LAB etcd1 etcd2 --one-way --name bridge --replace");
     assert_eq!(["etcd2", "etcd3"].map(|node| lab.listed(node)), ["", ""]);
-    assert!(!pings(&lab, "etcd2", "etcd1") && pings(&lab, "etcd1", "etcd3"));
+    assert!(!lab.pings("etcd2", "etcd1") && lab.pings("etcd1", "etcd3"));
     let hits =
         |node: &str| lab.json(&format!("--node LAB/{node} status"))["faults"][0]["hits"]["from"]["packets"].clone();
     assert!(hits("etcd1").as_u64() > Some(0));
@@ -110,8 +103,8 @@ fn it_lasts_as_long_as_its_lease_or_its_command_and_all_or_nothing_is_written() 
     assert_eq!(ALL.map(|node| lab.listed(node)), ["", "", ""]);
 
     lab.done("partition --lab LAB etcd1 etcd2,etcd3 --for 3s");
-    assert!(!pings(&lab, "etcd1", "etcd2"));
-    assert!((0..20).any(|_| pings(&lab, "etcd1", "etcd2")), "the lease has no end");
+    assert!(!lab.pings("etcd1", "etcd2"));
+    assert!((0..20).any(|_| lab.pings("etcd1", "etcd2")), "the lease has no end");
     let nodes = "--node LAB/etcd1 --node LAB/etcd2 --node LAB/etcd3";
     lab.done(&format!("{nodes} heal"));
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use ipnet::IpNet;
 
+use super::flap::FlapArgs;
 use super::lab::LabArgs;
 use super::partition::PartitionArgs;
 use super::probe::ProbeArgs;
@@ -77,6 +78,8 @@ pub enum Verb {
     Rebooted(FaultArgs),
     /// The network is split: groups of nodes no longer hear each other.
     Partition(PartitionArgs),
+    /// A fault comes and goes, on absolute deadlines.
+    Flap(FlapArgs),
     /// Remove faults: those of these names, or all, in the given places or wherever playdead has some.
     Heal(HealArgs),
     /// Extend a lease.
@@ -296,7 +299,7 @@ pub fn pause(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-fn address(text: &str) -> Result<IpNet, String> {
+pub(super) fn address(text: &str) -> Result<IpNet, String> {
     match text.parse::<PeerSpec>()? {
         PeerSpec { host: crate::model::Host::Net(net), ports: None, .. } => Ok(net),
         _ => Err(format!("{text}: --with takes an address or a prefix, without a port")),
@@ -304,7 +307,7 @@ fn address(text: &str) -> Result<IpNet, String> {
 }
 
 /// Hundredths of a percent.
-fn per_myriad(text: &str) -> Result<u32, String> {
+pub(super) fn per_myriad(text: &str) -> Result<u32, String> {
     let wrong = || format!("{text:?} is not a percentage from 0.01 to 100");
     let percent: f64 = text.strip_suffix('%').unwrap_or(text).parse().map_err(|_| wrong())?;
     let myriad = (percent * 100.0).round();

@@ -6,6 +6,7 @@ mod closing;
 mod doctor;
 mod explain;
 mod facts;
+mod flap;
 mod generate;
 mod heal;
 mod hold;
@@ -95,6 +96,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Verb::Unreachable(args) => apply::run(place, Kind::Unreachable(args.code), &args.fault, None, json),
         Verb::Lossy(args) => apply::run(place, Kind::Lossy(loss(args)), &args.fault, None, json),
         Verb::Rebooted(args) => apply::run(place, Kind::Rebooted, args, None, json),
+        Verb::Flap(args) => flap::run(place, args, json),
         Verb::Partition(args) => partition::run(place, args, json),
         Verb::Heal(args) => heal::run(place, args, json),
         Verb::Renew(args) => renew::run(place, args, json),

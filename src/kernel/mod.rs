@@ -10,6 +10,7 @@ pub mod resolve;
 pub mod route;
 pub mod sockets;
 pub mod sysctl;
+pub mod timer;
 
 use std::fmt;
 

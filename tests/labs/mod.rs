@@ -82,6 +82,13 @@ impl Lab {
         std::env::temp_dir().join(format!("playdead-{}", self.name))
     }
 
+    /// Whether a ping from a node comes back: that takes both directions.
+    pub(crate) fn pings(&self, from: &str, to: &str) -> bool {
+        let namespace = format!("{}-{from}", self.name);
+        let ping = ["netns", "exec", &namespace, "ping", "-q", "-c1", "-W1", to];
+        Command::new("ip").args(ping).output().unwrap().status.success()
+    }
+
     /// The ruleset of a node as nft lists it.
     pub(crate) fn listed(&self, node: &str) -> String {
         let namespace = format!("{}-{node}", self.name);

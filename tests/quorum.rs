@@ -3,6 +3,7 @@
 mod labs;
 
 use labs::Lab;
+use labs::zookeeper::Ensemble;
 
 const YES: [&str; 3] = ["yes", "yes", "yes"];
 
@@ -62,6 +63,34 @@ fn a_live_cluster_is_asked_from_one_place_by_its_own_member_list() {
     let place = format!("{}-agent", lab.name);
     let view = seen.view("etcd1", Some(&place));
     assert_eq!((&view["quorum"]["answer"], &view["leader"]), (&"yes".into(), &"etcd1".into()));
+}
+
+#[test]
+fn a_zookeeper_ensemble_is_asked_by_its_four_letter_word() {
+    let lab = Lab::up(3);
+    let mut ensemble = Ensemble::start(&lab);
+    let node = |number| format!("[nodes.zk{number}]\nnode = \"LAB/etcd{number}\"\ncheck = \"zookeeper\"\n");
+    let file = lab.file("nodes.toml", &[1, 2, 3].map(node).concat());
+    let line = format!("--nodes {file} quorum");
+    let seen = lab.until(&line, "an ensemble of three", |seen| seen.through() == ["zk1", "zk2", "zk3"]);
+    assert_eq!(["zk1", "zk2", "zk3"].map(|member| seen.own(member)), [YES; 3]);
+    assert!(seen.leader().is_some_and(|leader| leader.starts_with("zk")), "{}", seen.0);
+
+    // Whoever is cut off finds that out after a few ticks.
+    let cut_off = seen.leader().unwrap().to_owned();
+    lab.done(&format!("--nodes {file} partition --isolate leader --name split"));
+    let seen = lab.until(&line, "a leader of the majority", |seen| {
+        seen.through().len() == 2 && seen.leader().is_some_and(|leader| leader != cut_off)
+    });
+    assert_eq!(seen.own(&cut_off), ["yes", "no", "no"], "{}", seen.0);
+    lab.done("--node LAB/etcd1 --node LAB/etcd2 --node LAB/etcd3 heal split");
+    lab.until(&line, "whole again", |seen| seen.through().len() == 3);
+
+    ensemble.kill(2);
+    ensemble.kill(3);
+    let seen = lab.until(&line, "no quorum", |seen| seen.through().is_empty());
+    assert_eq!(seen.own("zk1"), ["yes", "no", "no"], "{}", seen.0);
+    assert_eq!(seen.own("zk2")[0], "no");
 }
 
 #[test]

@@ -201,7 +201,7 @@ fn rename(plan: &mut Planned) -> Result<()> {
 }
 
 /// A place in which the fault comes and goes.
-struct Flapping {
+pub(super) struct Flapping {
     planned: Planned,
     nft: Nft,
     down: Finalized,
@@ -209,7 +209,7 @@ struct Flapping {
 }
 
 /// Writes the tables with their gates shut, and makes the transactions of both edges.
-fn prepare(mut planned: Vec<(Planned, Nft)>) -> Result<Vec<Flapping>> {
+pub(super) fn prepare(mut planned: Vec<(Planned, Nft)>) -> Result<Vec<Flapping>> {
     let mut edges = Vec::new();
     for (plan, _) in &mut planned {
         edges.push(batches(plan));
@@ -250,7 +250,7 @@ struct Beat {
     done: Duration,
 }
 
-struct Record {
+pub(super) struct Record {
     name: Name,
     shown: String,
     /// What `CLOCK_MONOTONIC` showed at time zero.
@@ -262,7 +262,7 @@ struct Record {
 }
 
 /// Every edge at its time, until the last or until stopped.
-fn beat(rhythm: &Rhythm, flapping: &[Flapping], timer: &Timer) -> Result<Record> {
+pub(super) fn beat(rhythm: &Rhythm, flapping: &[Flapping], timer: &Timer) -> Result<Record> {
     let start = timer::now()? + LEAD;
     let since = || timer::now().map(|now| now.saturating_sub(start));
     let fault = &flapping.first().context("no place")?.planned.fault;
@@ -369,7 +369,7 @@ impl Record {
     }
 
     /// The fields are listed in `docs/json.md`.
-    fn document(&self, rhythm: &Rhythm) -> Value {
+    pub(super) fn document(&self, rhythm: &Rhythm) -> Value {
         let edge = |beat: &Beat| {
             let (planned, woke, done) = (ms(beat.edge.at), ms(beat.woke), ms(beat.done));
             json!({ "edge": name_of(beat.edge), "planned_ms": planned, "woke_ms": woke, "done_ms": done })

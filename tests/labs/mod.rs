@@ -1,6 +1,8 @@
 //! Labs with real etcd for tests of verbs that are about a cluster. Needs root and etcd, and fails without.
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
+pub(crate) mod zookeeper;
+
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -60,20 +62,26 @@ impl Lab {
     /// Looks until it is so.
     #[track_caller]
     pub(crate) fn quorum_until(&self, what: &str, so: impl Fn(&Seen) -> bool) -> Seen {
+        self.until("quorum --lab LAB", what, so)
+    }
+
+    /// The same with another command line.
+    #[track_caller]
+    pub(crate) fn until(&self, line: &str, what: &str, so: impl Fn(&Seen) -> bool) -> Seen {
         let start = Instant::now();
         loop {
-            let seen = self.quorum("");
+            let seen = Seen(self.json(line));
             if so(&seen) {
                 return seen;
             }
-            assert!(start.elapsed() < Duration::from_secs(20), "never: {what}; last: {}", seen.0);
+            assert!(start.elapsed() < Duration::from_secs(30), "never: {what}; last: {}", seen.0);
         }
     }
 
     /// Writes a file that is gone with the lab.
     pub(crate) fn file(&self, name: &str, text: &str) -> String {
         let path = self.directory().join(name);
-        std::fs::create_dir_all(self.directory()).unwrap();
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, text.replace("LAB", &self.name)).unwrap();
         path.display().to_string()
     }

@@ -22,13 +22,13 @@ use crate::rules::compile;
 const TRIES: usize = 20;
 
 /// A place in which it was written.
-struct Written {
-    planned: Planned,
-    nft: Nft,
+pub(super) struct Written {
+    pub(super) planned: Planned,
+    pub(super) nft: Nft,
     /// What was there before and made room.
-    replaced: Vec<InForce>,
-    took: Duration,
-    closed: closing::Closed,
+    pub(super) replaced: Vec<InForce>,
+    pub(super) took: Duration,
+    pub(super) closed: closing::Closed,
 }
 
 pub(super) fn run(
@@ -125,7 +125,7 @@ fn finish(written: &mut [Written], json: bool) -> Result<()> {
 }
 
 /// Undoes what was written, and says so beside the error that is the reason.
-fn take_back(written: &[Written], error: anyhow::Error) -> anyhow::Error {
+pub(super) fn take_back(written: &[Written], error: anyhow::Error) -> anyhow::Error {
     let failed: Vec<_> = written.iter().filter_map(|one| undo(one).err()).collect();
     let failed: Vec<_> = failed.iter().map(|error| format!("; could not be undone: {error:#}")).collect();
     let ended: usize = written.iter().map(|one| one.closed.ended).sum();
@@ -133,7 +133,7 @@ fn take_back(written: &[Written], error: anyhow::Error) -> anyhow::Error {
     error.context(format!("nothing was changed (what was written is undone{ended}){}", failed.concat()))
 }
 
-fn refused_in(plan: &Planned, refused: Refused) -> anyhow::Error {
+pub(super) fn refused_in(plan: &Planned, refused: Refused) -> anyhow::Error {
     let place = format!("place {}", plan.place.label);
     if refused.is_missing() {
         return anyhow::Error::new(crate::kernel::Missing(refused.to_string())).context(place);
@@ -158,7 +158,7 @@ fn write_one(plan: Planned, nft: Nft, replace: bool) -> Result<Written> {
 }
 
 /// The transaction that puts the fault in force, and the faults that it takes away for it.
-fn transaction(plan: &Planned, nft: &Nft, replace: bool) -> Result<(Builder, Vec<InForce>)> {
+pub(super) fn transaction(plan: &Planned, nft: &Nft, replace: bool) -> Result<(Builder, Vec<InForce>)> {
     let fault = &plan.fault;
     let tables = Tables::read(nft)?;
     if tables.is_foreign(&fault.name) {
@@ -236,7 +236,7 @@ fn report(written: &[Written], json: bool) -> Result<()> {
     Ok(())
 }
 
-fn document(one: &Written) -> serde_json::Value {
+pub(super) fn document(one: &Written) -> serde_json::Value {
     let mut document = shown::document(&one.planned.place.label, &one.planned.fault);
     let lease = match one.planned.fault.lifetime {
         Lifetime::Lease(lease) => u64::try_from(lease.as_millis()).ok(),

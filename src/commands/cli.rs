@@ -7,10 +7,13 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use ipnet::IpNet;
 
+use super::flap::FlapArgs;
 use super::lab::LabArgs;
+use super::partition::PartitionArgs;
 use super::probe::ProbeArgs;
+use super::quorum::QuorumArgs;
 use super::verify::VerifyArgs;
-use crate::model::{Code, Direction, Name, OpenConnections, PeerSpec, Proto, verb};
+use crate::model::{Code, Direction, Lifetime, Name, OpenConnections, PeerSpec, Proto, verb};
 
 /// Make a peer of a distributed system look dead, exactly.
 ///
@@ -47,9 +50,12 @@ pub struct PlaceArgs {
     /// The network namespace of a running Docker or Podman container [repeatable].
     #[arg(long, global = true, value_name = "NAME")]
     pub container: Vec<String>,
-    /// A node of the running lab: NODE, or LAB/NODE [repeatable].
+    /// A node of the running lab (NODE, or LAB/NODE) or of the file of --nodes [repeatable].
     #[arg(long, global = true, value_name = "NODE")]
     pub node: Vec<String>,
+    /// A file with a [nodes] table: who is meant by --node, and by verbs that are about a whole cluster.
+    #[arg(id = "nodes-file", long = "nodes", global = true, value_name = "FILE")]
+    pub nodes: Option<PathBuf>,
 }
 
 /// The verbs.
@@ -70,6 +76,10 @@ pub enum Verb {
     Lossy(LossyArgs),
     /// The machine came back without its connections: open ones are reset once they send, new ones work.
     Rebooted(FaultArgs),
+    /// The network is split: groups of nodes no longer hear each other.
+    Partition(PartitionArgs),
+    /// A fault comes and goes, on absolute deadlines.
+    Flap(FlapArgs),
     /// Remove faults: those of these names, or all, in the given places or wherever playdead has some.
     Heal(HealArgs),
     /// Extend a lease.
@@ -80,6 +90,8 @@ pub enum Verb {
     Probe(ProbeArgs),
     /// Look at the peers of faults in force and judge whether they look as they must; exits with 3 if not.
     Verify(VerifyArgs),
+    /// Ask every member of a cluster: is it live, does it reach enough of the others, does the cluster answer?
+    Quorum(QuorumArgs),
     /// Hosts in namespaces on this machine, with real etcd on them.
     Lab(LabArgs),
     /// What this kernel, these rights and this place allow, and what mends what they do not.
@@ -136,6 +148,17 @@ pub struct LifetimeArgs {
     /// Keep it as long as this process lives, however it ends.
     #[arg(long, conflicts_with = "command")]
     pub hold: bool,
+}
+
+impl LifetimeArgs {
+    /// What was asked for; a fault that a command runs under is held for it.
+    pub fn lasting(&self, with_command: bool) -> Lifetime {
+        match (self.lease, self.hold || with_command) {
+            (Some(lease), _) => Lifetime::Lease(lease),
+            (None, true) => Lifetime::Held,
+            (None, false) => Lifetime::Open,
+        }
+    }
 }
 
 /// `dead-process`
@@ -276,7 +299,7 @@ pub fn pause(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-fn address(text: &str) -> Result<IpNet, String> {
+pub(super) fn address(text: &str) -> Result<IpNet, String> {
     match text.parse::<PeerSpec>()? {
         PeerSpec { host: crate::model::Host::Net(net), ports: None, .. } => Ok(net),
         _ => Err(format!("{text}: --with takes an address or a prefix, without a port")),
@@ -284,7 +307,7 @@ fn address(text: &str) -> Result<IpNet, String> {
 }
 
 /// Hundredths of a percent.
-fn per_myriad(text: &str) -> Result<u32, String> {
+pub(super) fn per_myriad(text: &str) -> Result<u32, String> {
     let wrong = || format!("{text:?} is not a percentage from 0.01 to 100");
     let percent: f64 = text.strip_suffix('%').unwrap_or(text).parse().map_err(|_| wrong())?;
     let myriad = (percent * 100.0).round();

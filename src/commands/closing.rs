@@ -27,6 +27,11 @@ pub(super) struct Closed {
 }
 
 impl Closed {
+    pub(super) fn add(&mut self, more: &Self) {
+        self.ended += more.ended;
+        self.silent += more.silent;
+    }
+
     pub(super) fn warnings(&self) -> Vec<String> {
         let silent = self.silent;
         let text = format!("{silent} open connections did not answer: each ends with its next packet");

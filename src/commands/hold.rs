@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::iterator::{Handle, SignalsInfo};
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
 use super::{Usage, out};
@@ -26,6 +26,11 @@ impl Signals {
     pub(super) fn catch() -> Result<Self> {
         let caught = ENDING.into_iter().chain([SIGCHLD, SIGUSR1, SIGUSR2]);
         Ok(Self(SignalsInfo::new(caught).context("cannot catch signals")?))
+    }
+
+    /// What ends [`wait`](Self::wait) as a signal would.
+    pub(super) fn closer(&self) -> Handle {
+        self.0.handle()
     }
 
     /// Waits for the first that ends a hold, lets go, and gives the exit code of success: ending is what was asked for.

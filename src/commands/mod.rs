@@ -6,20 +6,25 @@ mod closing;
 mod doctor;
 mod explain;
 mod facts;
+mod flap;
 mod generate;
 mod heal;
 mod hold;
 mod inforce;
 pub mod lab;
+mod nodes;
 mod out;
+mod partition;
 mod peers;
 mod place;
 mod plan;
 pub mod probe;
 mod probe_text;
+mod quorum;
 mod renew;
 mod shown;
 mod status;
+mod together;
 pub mod verify;
 mod verify_text;
 
@@ -91,11 +96,14 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Verb::Unreachable(args) => apply::run(place, Kind::Unreachable(args.code), &args.fault, None, json),
         Verb::Lossy(args) => apply::run(place, Kind::Lossy(loss(args)), &args.fault, None, json),
         Verb::Rebooted(args) => apply::run(place, Kind::Rebooted, args, None, json),
+        Verb::Flap(args) => flap::run(place, args, json),
+        Verb::Partition(args) => partition::run(place, args, json),
         Verb::Heal(args) => heal::run(place, args, json),
         Verb::Renew(args) => renew::run(place, args, json),
         Verb::Status(args) => status::run(place, args, json),
         Verb::Probe(args) => run_probe(place, args, json),
         Verb::Verify(args) => verify::run(place, args, json),
+        Verb::Quorum(args) => quorum::run(place, args, json),
         Verb::Lab(args) => lab::run(args, json),
         Verb::Explain(args) => explain::run(args, json),
         Verb::Doctor => doctor::run(place, json),

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::Usage;
 use super::place::Place;
+use crate::cluster::{Check, Node};
 use crate::kernel::resolve;
 use crate::model::{Host, Kind, Members, PeerSpec, Ports, Target, checked};
 
@@ -96,6 +97,37 @@ const ETCD_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The members of a live cluster: their machines, or their client and peer ports.
 fn etcd_members(place: &Place, endpoint: &str, which: Members, with_ports: bool) -> Result<Vec<Target>> {
+    let mut targets = Vec::new();
+    for member in members(place, endpoint, which)? {
+        for urls in ["clientURLs", "peerURLs"] {
+            let found = of_member(place, &member, urls)?.into_iter();
+            targets.extend(found.map(|target| Target { ports: target.ports.filter(|_| with_ports), ..target }));
+        }
+    }
+    Ok(targets)
+}
+
+/// The members of a live cluster as nodes that are known by their addresses only.
+pub(super) fn etcd_nodes(place: &Place, spec: &PeerSpec) -> Result<Vec<Node>> {
+    let Host::Etcd { endpoint, which } = &spec.host else {
+        return Err(Usage(format!("{}: write etcd://HOST:PORT of a member's client port", spec.text)).into());
+    };
+    members(place, endpoint, *which)?.iter().map(|member| etcd_node(place, member)).collect()
+}
+
+fn etcd_node(place: &Place, member: &Value) -> Result<Node> {
+    let [client, peer] = ["clientURLs", "peerURLs"].map(|urls| of_member(place, member, urls));
+    let (client, peer) = (client?, peer?);
+    let port = |targets: &[Target]| targets.iter().find_map(|target| target.ports).map(|ports| ports.first);
+    let mut addresses: Vec<_> = client.iter().chain(&peer).map(|target| target.net.addr()).collect();
+    addresses.sort();
+    addresses.dedup();
+    let (client_port, peer_port) = (port(&client), port(&peer));
+    let name = name_of(member);
+    Ok(Node { name, place: None, addresses, client_port, peer_port, check: Some(Check::Etcd) })
+}
+
+fn members(place: &Place, endpoint: &str, which: Members) -> Result<Vec<Value>> {
     let ask = |path: &str| -> Result<Value> {
         let url = format!("http://{endpoint}/v3/{path}");
         let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(ETCD_PATIENCE)).build().into();
@@ -104,24 +136,20 @@ fn etcd_members(place: &Place, endpoint: &str, which: Members, with_ports: bool)
         let text = answer?.and_then(|text| text).with_context(|| format!("no etcd member answers at {endpoint}"))?;
         serde_json::from_str(&text).with_context(|| format!("what answers at {endpoint} is not etcd's gateway (v3)"))
     };
-    let list = ask("cluster/member/list")?;
+    let mut list = ask("cluster/member/list")?;
     let status = ask("maintenance/status")?;
     let (asked, leader) = (&status["header"]["member_id"], &status["leader"]);
-    let members = list["members"].as_array().context("the member list has no members")?;
-    let meant = members.iter().filter(|member| match which {
+    let members = list["members"].as_array_mut().context("the member list has no members")?;
+    members.retain(|member| match which {
         Members::All => true,
         Members::Leader => member["ID"] == *leader,
         Members::Followers => member["ID"] != *leader,
         Members::Others => member["ID"] != *asked,
     });
-    let mut targets = Vec::new();
-    for member in meant {
-        targets.extend(of_member(place, member, with_ports)?);
-    }
-    if targets.is_empty() {
+    if members.is_empty() {
         bail!("the cluster at {endpoint} has no such member now");
     }
-    Ok(targets)
+    Ok(std::mem::take(members))
 }
 
 /// A name that somebody else gave, as it may stand in a rule's comment and on a terminal.
@@ -130,18 +158,20 @@ fn label(name: &str) -> String {
     name.chars().take(60).map(plain).collect()
 }
 
-fn of_member(place: &Place, member: &Value, with_ports: bool) -> Result<Vec<Target>> {
-    let name = label(member["name"].as_str().unwrap_or("unnamed"));
-    let urls = ["clientURLs", "peerURLs"].iter().filter_map(|key| member[key].as_array()).flatten();
+fn name_of(member: &Value) -> String {
+    label(member["name"].as_str().unwrap_or("unnamed"))
+}
+
+/// By the addresses of one of its lists of URLs.
+fn of_member(place: &Place, member: &Value, urls: &str) -> Result<Vec<Target>> {
+    let name = name_of(member);
     let mut targets = Vec::new();
-    for url in urls.filter_map(Value::as_str) {
+    for url in member[urls].as_array().into_iter().flatten().filter_map(Value::as_str) {
         let authority = url.split_once("://").map_or(url, |(_, rest)| rest).trim_end_matches('/');
         let spec: PeerSpec =
             authority.parse().map_err(|error| anyhow::anyhow!("member {name} advertises {url}: {error}"))?;
-        for target in of_spec(place, &spec, with_ports)? {
-            let ports = target.ports.filter(|_| with_ports);
-            targets.push(Target { ports, label: Some(name.clone()), ..target });
-        }
+        let found = of_spec(place, &spec, true)?.into_iter();
+        targets.extend(found.map(|target| Target { label: Some(name.clone()), ..target }));
     }
     Ok(targets)
 }

@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use nix::errno::Errno;
 
 use super::cli::PlaceArgs;
-use crate::kernel::Missing;
+use super::nodes;
+use crate::cluster;
+use crate::kernel::container;
 use crate::kernel::netns::NetNs;
 
 /// A namespace and how the user called it.
@@ -32,13 +33,10 @@ pub(super) fn resolve(args: &PlaceArgs) -> Result<Vec<Place>> {
         places.push(Place { label: format!("pid {pid}"), ns: NetNs::of_pid(*pid)? });
     }
     for name in &args.container {
-        let pid = container_pid(name)?;
-        let ns = NetNs::of_pid(pid).with_context(|| format!("container {name:?}"))?;
-        places.push(Place { label: format!("container {name}"), ns });
+        places.push(Place { label: format!("container {name}"), ns: container::namespace(name)? });
     }
     for name in &args.node {
-        let node = crate::lab::node(None, name)?;
-        places.push(Place { label: node.netns.clone(), ns: node.namespace()? });
+        places.push(node(args, name)?);
     }
     if places.is_empty() {
         places.push(Place { label: "here".into(), ns: NetNs::current()? });
@@ -58,6 +56,18 @@ pub(super) fn called(name: &str) -> Result<Place> {
     let node =
         crate::lab::find(None, name)?.with_context(|| format!("no namespace and no lab node is called {name:?}"))?;
     Ok(Place { label: node.netns.clone(), ns: node.namespace()? })
+}
+
+/// A node of the file, if one is given, else of the running lab.
+fn node(args: &PlaceArgs, name: &str) -> Result<Place> {
+    let Some(file) = &args.nodes else {
+        let node = crate::lab::node(None, name)?;
+        return Ok(Place { label: node.netns.clone(), ns: node.namespace()? });
+    };
+    let nodes = nodes::of_file(file)?;
+    let place = cluster::by_name(&nodes, name)?.place.as_ref();
+    let place = place.with_context(|| format!("{}: the node {name} has no place", file.display()))?;
+    Ok(Place { label: place.to_string(), ns: place.open().with_context(|| format!("node {name}"))? })
 }
 
 /// Whether a place was named.
@@ -102,35 +112,4 @@ pub(super) fn everywhere() -> Result<Vec<Place>> {
 fn is_out_of_files(error: &anyhow::Error) -> bool {
     let errno = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()).and_then(io::Error::raw_os_error);
     [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM].iter().any(|full| errno == Some(*full as i32))
-}
-
-/// The process id of a container's first process, by the engine's own command.
-fn container_pid(name: &str) -> Result<u32> {
-    let engines = ["docker", "podman"];
-    let mut found = false;
-    let mut reasons = Vec::new();
-    for engine in engines {
-        let arguments = ["inspect", "--type", "container", "--format", "{{.State.Pid}}", "--", name];
-        let output = match Command::new(engine).args(arguments).output() {
-            Ok(output) => output,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error).with_context(|| format!("cannot run {engine}")),
-        };
-        found = true;
-        let said = String::from_utf8_lossy(&output.stdout);
-        match said.trim().parse::<u32>() {
-            Ok(0) => bail!("the container {name:?} is not running: start it first"),
-            Ok(pid) if output.status.success() => return Ok(pid),
-            _ => {
-                let error = String::from_utf8_lossy(&output.stderr);
-                reasons.push(format!("{engine}: {}", error.lines().next().unwrap_or("no answer").trim()));
-            }
-        }
-    }
-    if !found {
-        return Err(
-            Missing(format!("cannot find the container {name:?}: neither docker nor podman is installed")).into()
-        );
-    }
-    bail!("no running container is called {name:?} ({})", reasons.join("; "))
 }

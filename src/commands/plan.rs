@@ -8,7 +8,7 @@ use super::peers::targets;
 use super::place::Place;
 use super::{Usage, facts};
 use crate::kernel::nft::Nft;
-use crate::model::{BridgeReject, Fault, Host, Kind, Lifetime, Name, OpenConnections, Target, Vantage};
+use crate::model::{BridgeReject, Fault, Host, Kind, Name, OpenConnections, Target, Vantage};
 use crate::rules::{Ruleset, compile};
 
 /// One place, and what is to be written there.
@@ -35,7 +35,7 @@ pub(super) fn plan(place: Place, kind: Kind, typed: &FaultArgs, nft: Option<&Nft
         with: typed.with.clone(),
         direction: typed.direction,
         proto: typed.proto,
-        lifetime: lifetime(typed),
+        lifetime: typed.lifetime.lasting(!typed.command.is_empty()),
         since: now(),
     };
     fault.name = typed.name.clone().unwrap_or_else(|| Name::made_up(kind, &first, fault.digest()));
@@ -75,15 +75,7 @@ pub(super) fn check_usage(typed: &FaultArgs, kind: Kind) -> Result<()> {
     Ok(())
 }
 
-fn lifetime(typed: &FaultArgs) -> Lifetime {
-    match (typed.lifetime.lease, typed.lifetime.hold || !typed.command.is_empty()) {
-        (Some(lease), _) => Lifetime::Lease(lease),
-        (None, true) => Lifetime::Held,
-        (None, false) => Lifetime::Open,
-    }
-}
-
-fn now() -> String {
+pub(super) fn now() -> String {
     let now = jiff::Timestamp::now();
     jiff::Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
 }

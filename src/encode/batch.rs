@@ -47,10 +47,15 @@ impl Builder {
 
     /// Empties the set of a lease and fills it again, so that its time starts anew.
     pub fn renew(&mut self, family: Family, table: &str, set: &Set) {
-        self.push(format!("flush set {} {table} {}", family.name(), set.name), |seq| {
-            named_set(table, set.name).elements_message(nft::DELSETELEM, number(family), REQUEST, seq)
-        });
+        self.empty(family, table, set.name);
         self.add_elements(family, table, set);
+    }
+
+    /// Empties a set; it is empty already: nothing happens.
+    pub fn empty(&mut self, family: Family, table: &str, set: &str) {
+        self.push(format!("flush set {} {table} {set}", family.name()), |seq| {
+            named_set(table, set).elements_message(nft::DELSETELEM, number(family), REQUEST, seq)
+        });
     }
 
     fn add_table(&mut self, table: &Table) {

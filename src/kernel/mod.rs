@@ -1,5 +1,6 @@
 //! The only effects: sockets and namespaces. This layer knows no kinds of fault.
 
+pub mod container;
 pub mod forge;
 pub mod machine;
 pub mod netns;
@@ -9,6 +10,7 @@ pub mod resolve;
 pub mod route;
 pub mod sockets;
 pub mod sysctl;
+pub mod timer;
 
 use std::fmt;
 

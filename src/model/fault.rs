@@ -36,6 +36,18 @@ impl Name {
         first.truncate(40);
         Self(format!("{}-{}-{:04x}", kind.verb(), first.trim_matches('-'), digest & 0xffff))
     }
+
+    /// The same for a partition into these groups.
+    pub fn of_partition(groups: &str, digest: u32) -> Self {
+        let plain = |c: char| match c {
+            ',' => '.',
+            c if c.is_ascii_alphanumeric() || ".-_".contains(c) => c,
+            _ => '-',
+        };
+        let mut groups: String = groups.chars().map(plain).collect();
+        groups.truncate(60);
+        Self(format!("partition-{groups}-{:04x}", digest & 0xffff))
+    }
 }
 
 impl FromStr for Name {

@@ -2,7 +2,9 @@
 
 mod code;
 mod fault;
+mod flap;
 mod kind;
+mod partition;
 mod peer;
 mod vantage;
 mod verdict;
@@ -14,6 +16,8 @@ pub mod verb;
 
 pub use code::Code;
 pub use fault::{Fault, Lifetime, MARKER, Meta, Name};
+pub use flap::{Edge, Lateness, Rhythm};
 pub use kind::{Direction, Kind, Loss, LossScope, OpenConnections, Proto};
+pub use partition::{Partition, Split};
 pub use peer::{Host, Members, PeerSpec, Ports, Target, checked};
 pub use vantage::{BridgeReject, Device, Vantage};

@@ -6,14 +6,15 @@ mod paths;
 use paths::{Found, Source, blank, sources};
 
 /// Each layer, and those of the others that it may use. `commands` is where all of them meet.
-const LAYERS: [(&str, &[&str]); 7] = [
+const LAYERS: [(&str, &[&str]); 8] = [
     ("model", &[]),
     ("rules", &["model"]),
     ("encode", &["rules"]),
     ("kernel", &["encode"]),
     ("probe", &["kernel", "model"]),
     ("lab", &["kernel"]),
-    ("commands", &["encode", "kernel", "lab", "model", "probe", "rules"]),
+    ("cluster", &["kernel", "lab"]),
+    ("commands", &["cluster", "encode", "kernel", "lab", "model", "probe", "rules"]),
 ];
 
 /// What reads, writes, starts or waits for something outside the process.

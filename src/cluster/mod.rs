@@ -1,0 +1,16 @@
+//! The machines of a distributed system: where each is, how it is reached, how it is checked, and what it answers.
+//!
+//! Knows nothing of faults. [`nodes`] reads them from a file or from a lab, [`look`] asks all of them at once.
+
+mod ask;
+mod command;
+mod etcd;
+mod file;
+mod look;
+mod nodes;
+mod zookeeper;
+
+pub use ask::{Answer, Live, Quorum};
+pub use file::read;
+pub use look::{Able, From, PATIENCE, Snapshot, View, look, wait};
+pub use nodes::{Check, Node, Nodes, Place, Seat, by_name, members, names, of_lab, open, read_nodes, seat};

@@ -1,0 +1,430 @@
+//! `playdead flap`: a fault that comes and goes.
+//!
+//! Its tables are there all the time, and owned by this process, so that they end with it. What comes and goes is the
+//! gate of a lease: filled, the fault is in force, and empty it is not. That is the smallest transaction there is;
+//! no chain is hooked or unhooked at an edge. Should this process be stopped while the fault is in force, the kernel
+//! lets the lease run out a second after the fault should have gone.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets};
+use ipnet::IpNet;
+use serde_json::{Value, json};
+
+use super::cli::{FaultArgs, LifetimeArgs, PlaceArgs, address, duration, per_myriad};
+use super::inforce::{Hits, read};
+use super::plan::{Planned, check_usage, plan};
+use super::{Usage, closing, hold, out, place, random_seed, shown, together};
+use crate::encode::{Builder, Finalized};
+use crate::kernel::nft::Nft;
+use crate::kernel::timer::{self, Timer};
+use crate::model::{
+    Code, Direction, Edge, Kind, Lateness, Loss, LossScope, Name, OpenConnections, PeerSpec, Proto, Rhythm, verb,
+};
+use crate::rules::{LEASE_SET, Table as RuleTable};
+
+/// How much longer than planned a fault may last when this process does not end it.
+const MARGIN: Duration = Duration::from_secs(1);
+/// From the last preparation to the first edge, so that the first is not late already.
+const LEAD: Duration = Duration::from_millis(10);
+/// As many edges are shown as text; `--json` has all.
+const SHOWN: usize = 20;
+
+/// A fault comes and goes, on absolute deadlines.
+///
+/// Begins with the fault. Ends after --cycles, after --for, with COMMAND, or when interrupted, and then prints the
+/// planned and the actual edges. The fault ends with this process, however that ends.
+#[derive(Debug, Clone, Args)]
+pub struct FlapArgs {
+    /// What comes and goes.
+    #[arg(value_name = "KIND", value_parser = verb::ALL)]
+    pub kind: String,
+    /// Who is made to look dead, as for each kind.
+    #[arg(value_name = "PEER", required = true)]
+    pub peers: Vec<PeerSpec>,
+    /// How long it is healthy each time.
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub up: Duration,
+    /// How long the fault is in force each time.
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub down: Duration,
+    /// By how many percent these times vary (0 to 90).
+    #[arg(long, value_name = "P", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=90))]
+    pub jitter: u8,
+    /// The same seed varies them in the same way [default: random, and printed].
+    #[arg(long, value_name = "N", requires = "jitter")]
+    pub seed: Option<u64>,
+    /// How often the fault comes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub cycles: Option<u64>,
+    /// When it is over.
+    #[arg(long = "for", value_name = "D", value_parser = duration)]
+    pub total: Option<Duration>,
+    /// Only traffic between the peers and these other ends (addresses or prefixes).
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    pub with: Vec<IpNet>,
+    /// Which packets, seen from the peer: those to it, those from it, or both.
+    #[arg(long, value_enum, default_value = "both")]
+    pub direction: Direction,
+    /// Which protocols.
+    #[arg(long, value_enum, default_value = "all")]
+    pub proto: Proto,
+    /// What the fault is called [default: made of the kind and the peers].
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<Name>,
+    /// dead-process: how connections that are open are ended, each time.
+    #[arg(long, value_enum, default_value = "fin", value_name = "HOW")]
+    pub open_connections: OpenConnections,
+    /// unreachable: which error the router sends.
+    #[arg(long, value_enum, default_value = "host")]
+    pub code: Code,
+    /// lossy: how many of a hundred packets are lost (0.01 to 100).
+    #[arg(long, value_name = "P", value_parser = per_myriad, required_if_eq("kind", verb::LOSSY))]
+    pub percent: Option<u32>,
+    /// Print the planned edges and the rules, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Run the command, and end when it ends; playdead exits with its exit code.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+    /// Run COMMAND as this user [default: as the user who runs playdead, root under sudo].
+    #[arg(long, value_name = "USER", requires = "command")]
+    pub user: Option<String>,
+}
+
+impl FlapArgs {
+    fn kind(&self) -> Result<Kind> {
+        Ok(match self.kind.as_str() {
+            verb::DEAD_HOST => Kind::DeadHost,
+            verb::DEAD_PROCESS => Kind::DeadProcess(self.open_connections),
+            verb::HUSH => Kind::Hush,
+            verb::HUNG_PROCESS => Kind::HungProcess,
+            verb::UNREACHABLE => Kind::Unreachable(self.code),
+            verb::LOSSY => {
+                let per_myriad = self.percent.context("lossy needs --percent")?;
+                Kind::Lossy(Loss { per_myriad, scope: LossScope::Packet })
+            }
+            _ => Kind::Rebooted,
+        })
+    }
+
+    fn rhythm(&self) -> Rhythm {
+        let seed = self.seed.unwrap_or_else(|| {
+            let seed = random_seed().into();
+            if self.jitter > 0 {
+                out::note(&format!("seed {seed}: --seed {seed} varies the times in the same way"));
+            }
+            seed
+        });
+        let Self { up, down, jitter, cycles, total, .. } = *self;
+        Rhythm { up, down, jitter, seed, cycles, total }
+    }
+
+    /// The fault that comes and goes, under a lease that outlasts each time.
+    fn fault(&self, rhythm: &Rhythm) -> FaultArgs {
+        FaultArgs {
+            peers: self.peers.clone(),
+            with: self.with.clone(),
+            direction: self.direction,
+            proto: self.proto,
+            name: self.name.clone(),
+            replace: false,
+            dry_run: self.dry_run,
+            lifetime: LifetimeArgs { lease: Some(rhythm.longest_down() + MARGIN), hold: false },
+            command: self.command.clone(),
+            user: self.user.clone(),
+        }
+    }
+}
+
+pub(super) fn run(args: &PlaceArgs, typed: &FlapArgs, json: bool) -> Result<ExitCode> {
+    let (kind, rhythm) = (typed.kind()?, typed.rhythm());
+    let fault = typed.fault(&rhythm);
+    check_usage(&fault, kind)?;
+    let command = hold::Command::new(&typed.command, typed.user.as_deref())?;
+    let mut planned = Vec::new();
+    for place in place::resolve(args)? {
+        let nft = Nft::open(&place.ns)?;
+        let asked = if typed.dry_run { super::inforce::outline(&nft).is_ok() } else { true };
+        let mut plan = plan(place, kind, &fault, asked.then_some(&nft))?;
+        if typed.name.is_none() {
+            rename(&mut plan)?;
+        }
+        planned.push((plan, nft));
+    }
+    if typed.dry_run {
+        return dry_run(&rhythm, &planned);
+    }
+    let signals = hold::Signals::catch()?;
+    let flapping = prepare(planned)?;
+    announce(&rhythm, &flapping, json)?;
+    let (timer, stop) = Timer::new()?;
+    let closer = command.is_none().then(|| signals.closer());
+    let beating = thread::spawn(move || {
+        let record = beat(&rhythm, &flapping, &timer);
+        // With their sockets the tables go.
+        drop(flapping);
+        // Without a command nothing else would end the wait for a signal.
+        closer.inspect(signal_hook::iterator::Handle::close);
+        record
+    });
+    let (send, receive) = mpsc::channel();
+    let let_go = move || {
+        drop(stop);
+        let _ = send.send(beating.join());
+    };
+    let code = match command {
+        Some(command) => command.run(signals, let_go)?,
+        None => signals.wait(let_go),
+    };
+    // A command that could not be started has said so.
+    let Ok(record) = receive.recv() else { return Ok(code) };
+    record.map_err(|_| anyhow!("the thread of the edges panicked"))??.report(&rhythm, json)?;
+    Ok(code)
+}
+
+/// A name of its own: the same fault may be in force without coming and going.
+fn rename(plan: &mut Planned) -> Result<()> {
+    let table = plan.fault.name.table();
+    plan.fault.name = format!("flap-{}", plan.fault.name).parse().map_err(Usage)?;
+    for rules in plan.rules.tables.iter_mut().filter(|rules| rules.name == table) {
+        rules.name = plan.fault.name.table();
+    }
+    Ok(())
+}
+
+/// A place in which the fault comes and goes.
+pub(super) struct Flapping {
+    planned: Planned,
+    nft: Nft,
+    down: Finalized,
+    up: Finalized,
+}
+
+/// Writes the tables with their gates shut, and makes the transactions of both edges.
+pub(super) fn prepare(mut planned: Vec<(Planned, Nft)>) -> Result<Vec<Flapping>> {
+    let mut edges = Vec::new();
+    for (plan, _) in &mut planned {
+        edges.push(batches(plan));
+        for table in &mut plan.rules.tables {
+            table.owner = true;
+            table.sets.iter_mut().filter(|set| set.name == LEASE_SET).for_each(|gate| gate.elements.clear());
+        }
+    }
+    let written = together::write(planned, false)?.written;
+    // The order is the same: a plan that has rules is never left out.
+    ensure!(written.len() == edges.len(), "a place was left out");
+    let flapping =
+        |(one, (down, up)): (super::apply::Written, _)| Flapping { planned: one.planned, nft: one.nft, down, up };
+    Ok(written.into_iter().zip(edges).map(flapping).collect())
+}
+
+/// What is counted from the moment of the failure starts anew each time: the gate, how long the acknowledgments of a
+/// dead process's connections are taken in, and which connections are younger than a reboot.
+fn batches(plan: &Planned) -> (Finalized, Finalized) {
+    let [mut down, mut up] = [(); 2].map(|()| Builder::new(plan.vantage.loopback));
+    let timed = |table: &RuleTable| table.sets.iter().filter(|set| set.timeout).cloned().collect::<Vec<_>>();
+    for table in &plan.rules.tables {
+        for set in timed(table) {
+            down.renew(table.family, &table.name, &set);
+        }
+        up.empty(table.family, &table.name, LEASE_SET);
+    }
+    (down.finalize(), up.finalize())
+}
+
+/// An edge, and when it was.
+#[derive(Debug, Clone, Copy)]
+struct Beat {
+    edge: Edge,
+    /// When the timer went off.
+    woke: Duration,
+    /// When the last kernel had said that it was done.
+    done: Duration,
+}
+
+pub(super) struct Record {
+    name: Name,
+    shown: String,
+    /// What `CLOCK_MONOTONIC` showed at time zero.
+    start: Duration,
+    beats: Vec<Beat>,
+    closed: closing::Closed,
+    hits: Vec<(String, Hits, Hits)>,
+    notes: Vec<String>,
+}
+
+/// Every edge at its time, until the last or until stopped.
+pub(super) fn beat(rhythm: &Rhythm, flapping: &[Flapping], timer: &Timer) -> Result<Record> {
+    let start = timer::now()? + LEAD;
+    let since = || timer::now().map(|now| now.saturating_sub(start));
+    let fault = &flapping.first().context("no place")?.planned.fault;
+    let (name, shown) = (fault.name.clone(), format!("{} {}", fault.kind.verb(), shown::peers(&fault.peers)));
+    let (beats, hits, notes, closed) = (Vec::new(), Vec::new(), Vec::new(), closing::Closed::default());
+    let mut record = Record { name, shown, start, beats, closed, hits, notes };
+    thread::scope(|scope| -> Result<()> {
+        let mut closing = Vec::new();
+        for edge in rhythm.edges() {
+            if !timer.wait_until(start + edge.at)? {
+                break;
+            }
+            let woke = since()?;
+            for one in flapping {
+                let batch = if edge.down { &one.down } else { &one.up };
+                one.nft.commit(batch).with_context(|| format!("place {}", one.planned.place.label))?;
+            }
+            record.beats.push(Beat { edge, woke, done: since()? });
+            if edge.down && matches!(fault.kind, Kind::DeadProcess(_)) {
+                // Beside the edges: on a slow path it takes a round trip.
+                closing.extend(flapping.iter().map(|Flapping { planned, .. }| {
+                    scope.spawn(move || closing::close(&planned.place.ns, &planned.fault))
+                }));
+            }
+        }
+        for closed in closing {
+            match closed.join().map_err(|_| anyhow!("a thread panicked"))? {
+                Ok(closed) => record.closed.add(&closed),
+                Err(error) => record.notes.push(format!("{error:#}")),
+            }
+        }
+        Ok(())
+    })?;
+    for one in flapping {
+        let faults = read(&one.nft)?.into_iter().filter(|fault| fault.name == record.name);
+        record.hits.extend(faults.map(|fault| (one.planned.place.label.clone(), fault.to, fault.from)));
+    }
+    record.notes.extend(record.closed.warnings());
+    Ok(record)
+}
+
+fn announce(rhythm: &Rhythm, flapping: &[Flapping], json: bool) -> Result<()> {
+    for Flapping { planned, .. } in flapping {
+        planned.notes.iter().for_each(|note| out::note(note));
+        if !json {
+            let (fault, place) = (&planned.fault, &planned.place.label);
+            let (verb, peers, name) = (fault.kind.verb(), shown::peers(&fault.peers), &fault.name);
+            let (down, up) = (shown::time(rhythm.down), shown::time(rhythm.up));
+            let pid = std::process::id();
+            out::print(&format!(
+                "flap {verb} {peers}: in {place}, {down} down, {up} up, held by process {pid}, as {name}\n"
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+fn dry_run(rhythm: &Rhythm, planned: &[(Planned, Nft)]) -> Result<ExitCode> {
+    let mut text = String::new();
+    for edge in rhythm.edges().take(SHOWN) {
+        let _ = writeln!(text, "# {} at {:.3} s", name_of(edge), edge.at.as_secs_f64());
+    }
+    for (plan, _) in planned {
+        let _ = write!(text, "# {} in {}\n{}", plan.fault.name, plan.place.label, plan.rules);
+    }
+    out::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn name_of(edge: Edge) -> &'static str {
+    if edge.down { "down" } else { "up" }
+}
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+impl Beat {
+    fn late(&self) -> Duration {
+        self.done.saturating_sub(self.edge.at)
+    }
+}
+
+impl Record {
+    fn late(&self) -> Lateness {
+        Lateness::of(self.beats.iter().map(Beat::late))
+    }
+
+    /// The timer's own error: what was late before anything was sent.
+    fn timer(&self) -> Lateness {
+        Lateness::of(self.beats.iter().map(|beat| beat.woke.saturating_sub(beat.edge.at)))
+    }
+
+    /// By how many milliseconds the last tenth of the edges was later than the first.
+    fn drift_ms(&self) -> f64 {
+        let tenth = self.beats.len().div_ceil(10);
+        let median = |beats: &[Beat]| ms(Lateness::of(beats.iter().map(Beat::late)).median);
+        median(&self.beats[self.beats.len() - tenth..]) - median(&self.beats[..tenth])
+    }
+
+    fn report(&self, rhythm: &Rhythm, json: bool) -> Result<()> {
+        self.notes.iter().for_each(|note| out::note(note));
+        if json { out::print_json(&self.document(rhythm)) } else { out::print(&self.text()) }
+    }
+
+    /// The fields are listed in `docs/json.md`.
+    pub(super) fn document(&self, rhythm: &Rhythm) -> Value {
+        let edge = |beat: &Beat| {
+            let (planned, woke, done) = (ms(beat.edge.at), ms(beat.woke), ms(beat.done));
+            json!({ "edge": name_of(beat.edge), "planned_ms": planned, "woke_ms": woke, "done_ms": done })
+        };
+        let place =
+            |(place, to, from): &(String, Hits, Hits)| json!({ "place": place, "hits": { "to": to, "from": from } });
+        let late = |late: Lateness| json!({ "median": ms(late.median), "max": ms(late.max) });
+        json!({
+            "format": shown::FORMAT,
+            "name": self.name.to_string(),
+            "up_ms": ms(rhythm.up),
+            "down_ms": ms(rhythm.down),
+            "jitter_percent": rhythm.jitter,
+            "seed": rhythm.seed,
+            "start_monotonic_ms": ms(self.start),
+            "edges": self.beats.iter().map(edge).collect::<Vec<_>>(),
+            "late_ms": late(self.late()),
+            "timer_ms": late(self.timer()),
+            "drift_ms": self.drift_ms(),
+            "connections_ended": self.closed.ended,
+            "places": self.hits.iter().map(place).collect::<Vec<_>>(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_header(["EDGE", "PLANNED", "ACTUAL", "LATE", "OF THAT THE TIMER"]);
+        for beat in self.beats.iter().take(SHOWN) {
+            let second = |time: Duration| format!("{:.6} s", time.as_secs_f64());
+            let late = |time: Duration| format!("{:.3} ms", ms(time.saturating_sub(beat.edge.at)));
+            let [planned, done] = [beat.edge.at, beat.done].map(second);
+            table.add_row([name_of(beat.edge).into(), planned, done, late(beat.done), late(beat.woke)]);
+        }
+        table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        let mut text: String = table.lines().map(|line| line.trim().to_owned() + "\n").collect();
+        if let Some(more) = self.beats.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+            let _ = writeln!(text, "and {more} more (--json has them all)");
+        }
+        let (late, timer) = (self.late(), self.timer());
+        let downs = self.beats.iter().filter(|beat| beat.edge.down).count();
+        let _ = writeln!(
+            text,
+            "{} came {downs} times{}; edges were late by {:.3} ms (median), {:.3} ms at most, of that the timer {:.3} ms \
+             and {:.3} ms; drift {:.3} ms",
+            self.shown,
+            self.closed,
+            ms(late.median),
+            ms(late.max),
+            ms(timer.median),
+            ms(timer.max),
+            self.drift_ms(),
+        );
+        for (place, to, from) in &self.hits {
+            let _ = writeln!(text, "hit in {place}: {} packets to the peer, {} from it", to.packets, from.packets);
+        }
+        text
+    }
+}

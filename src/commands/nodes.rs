@@ -1,0 +1,46 @@
+//! The nodes of a cluster that a verb is about: those of a file, of a lab, or of a live cluster's member list.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use super::Usage;
+use super::cli::PlaceArgs;
+use super::{peers, place};
+use crate::cluster::{self, Node};
+use crate::model::PeerSpec;
+
+/// Which lab, where no file is given.
+#[derive(Debug, Clone, Args)]
+pub struct ClusterArgs {
+    /// The lab whose nodes are meant [default: the one named "lab", else the only one].
+    #[arg(long, value_name = "NAME", conflicts_with = "nodes-file")]
+    pub lab: Option<String>,
+}
+
+/// The nodes of the file of `--nodes`, else of a lab.
+pub(super) fn of(place: &PlaceArgs, cluster: &ClusterArgs) -> Result<Vec<Node>> {
+    match &place.nodes {
+        Some(file) => of_file(file),
+        None => cluster::of_lab(cluster.lab.as_deref()),
+    }
+}
+
+/// The nodes of a file. One that is wrong is wrong usage.
+pub(super) fn of_file(file: &Path) -> Result<Vec<Node>> {
+    cluster::read_nodes(file).map_err(|error| Usage(format!("{error:#}")).into())
+}
+
+/// The members of a live cluster, asked from the one place that is named.
+pub(super) fn of_live(args: &PlaceArgs, spec: &PeerSpec) -> Result<Vec<Node>> {
+    let places = place::resolve(args)?;
+    let [place] = places.as_slice() else {
+        return Err(Usage(format!("{}: its members are asked for from one place: name one", spec.text)).into());
+    };
+    let nodes = peers::etcd_nodes(place, spec)?;
+    if nodes.is_empty() {
+        bail!("{}: the cluster has no members", spec.text);
+    }
+    Ok(nodes)
+}

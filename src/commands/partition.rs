@@ -1,0 +1,261 @@
+//! `playdead partition`: groups of nodes no longer hear each other.
+//!
+//! Each direction is cut where it is received: the receiver's namespace drops what comes from the other, so that
+//! nobody who sends notices anything else than with a broken line in between.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{ArgGroup, Args};
+use ipnet::IpNet;
+use serde_json::{Value, json};
+
+use super::cli::{LifetimeArgs, PlaceArgs};
+use super::nodes::{self, ClusterArgs};
+use super::place::{self, Place};
+use super::plan::{Planned, now};
+use super::together::{self, Together};
+use super::{Usage, apply, facts, hold, out, random_seed, shown};
+use crate::cluster::{self, PATIENCE, Seat};
+use crate::kernel::nft::Nft;
+use crate::model::{Direction, Fault, Kind, Lifetime, Name, Partition, Proto, Split, Target};
+use crate::rules::{Ruleset, compile};
+
+/// The network is split: groups of nodes no longer hear each other.
+///
+/// The nodes are those of --nodes FILE or of the lab. Who is in two groups hears both; who is in none is connected to
+/// all, as a client that reaches both sides. `status` and `heal NAME` know the partition by one name everywhere.
+#[derive(Debug, Clone, Args)]
+#[command(group = ArgGroup::new("how").args(["groups", "isolate", "split"]).required(true))]
+pub struct PartitionArgs {
+    /// Names of nodes that go on hearing each other, separated by commas; two groups or more.
+    #[arg(value_name = "NODE,NODE...")]
+    pub groups: Vec<String>,
+    /// Cut this member off from the others: a node's name, `leader` or `a-follower`, asked of the live cluster.
+    #[arg(long, value_name = "NODE")]
+    pub isolate: Option<String>,
+    /// Split the members so.
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub split: Option<Split>,
+    /// Which members --split and `a-follower` choose; the same seed chooses the same ones [default: random, and
+    /// printed].
+    #[arg(long, value_name = "N", conflicts_with = "groups")]
+    pub seed: Option<u64>,
+    /// The earlier group (with --isolate: the node) hears nothing of the later ones, but what it says still arrives.
+    #[arg(long)]
+    pub one_way: bool,
+    /// Which nodes.
+    #[command(flatten)]
+    pub nodes: ClusterArgs,
+    /// What the partition is called [default: made of the groups].
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<Name>,
+    /// Replace the faults of that name, and any that breaks the same nodes, in the same transactions.
+    #[arg(long)]
+    pub replace: bool,
+    /// Print who would hear whom, and each node's rules as `nft -f` text, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How long it lasts.
+    #[command(flatten)]
+    pub lifetime: LifetimeArgs,
+    /// Run the command, and heal when it ends; playdead exits with its exit code.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+    /// Run COMMAND as this user [default: as the user who runs playdead, root under sudo].
+    #[arg(long, value_name = "USER", requires = "command")]
+    pub user: Option<String>,
+}
+
+pub(super) fn run(place: &PlaceArgs, typed: &PartitionArgs, json: bool) -> Result<ExitCode> {
+    if place::is_named(place) {
+        return Err(Usage("a partition is made in the places of its nodes: name no other".into()).into());
+    }
+    let command = hold::Command::new(&typed.command, typed.user.as_deref())?;
+    let seats = cluster::open(&nodes::of(place, &typed.nodes)?)?;
+    let partition = partition(typed, &seats)?;
+    let lifetime = typed.lifetime.lasting(!typed.command.is_empty());
+    let planned = plan(seats, &partition, typed.name.as_ref(), lifetime)?;
+    if typed.dry_run {
+        return dry_run(&partition, &planned, json);
+    }
+    let signals = hold::Signals::catch()?;
+    let done = together::write(planned, typed.replace)?;
+    if let Err(error) = report(&partition, &done, json) {
+        return Err(apply::take_back(&done.written, error));
+    }
+    match (command, typed.lifetime.hold) {
+        (Some(command), _) => command.run(signals, move || drop(done)),
+        (None, true) => Ok(signals.wait(move || drop(done))),
+        (None, false) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn partition(typed: &PartitionArgs, seats: &[Seat]) -> Result<Partition> {
+    let all: Vec<_> = seats.iter().map(|seat| seat.node.clone()).collect();
+    let names = cluster::names(&all);
+    let made = match (&typed.isolate, typed.split) {
+        (Some(node), _) => {
+            let node = choose(node, typed.seed, seats)?;
+            cluster::by_name(&all, &node)?;
+            Partition::isolate(&names, &cluster::members(&all)?, &node, typed.one_way)
+        }
+        (None, Some(how)) => Partition::split(&names, &cluster::members(&all)?, how, seed(typed.seed), typed.one_way),
+        (None, None) => {
+            let groups = typed.groups.iter().map(|group| group.split(',').map(str::to_owned).collect::<Vec<_>>());
+            Partition::new(&names, &groups.collect::<Vec<_>>(), typed.one_way)
+        }
+    };
+    made.map_err(|error| Usage(error).into())
+}
+
+fn seed(typed: Option<u64>) -> u64 {
+    typed.unwrap_or_else(|| {
+        let seed = random_seed().into();
+        out::note(&format!("seed {seed}: --seed {seed} chooses the same again"));
+        seed
+    })
+}
+
+/// The member that is meant by what it is now.
+pub(super) fn choose(node: &str, typed: Option<u64>, seats: &[Seat]) -> Result<String> {
+    if !["leader", "a-follower"].contains(&node) {
+        return Ok(node.to_owned());
+    }
+    let seen = cluster::look(seats, &[], PATIENCE)?;
+    let leader = seen.leader().context("no member with a quorum names a leader now: see playdead quorum")?;
+    if node == "leader" {
+        return Ok(leader.to_owned());
+    }
+    let followers: Vec<_> = seen.with_quorum().into_iter().filter(|member| *member != leader).collect();
+    let chosen = fastrand::Rng::with_seed(seed(typed)).choice(followers);
+    Ok(chosen.context("no member follows the leader now: see playdead quorum")?.to_owned())
+}
+
+/// What is to be written on each node: its fault, with those whom it no longer hears as peers. Nodes that hear
+/// everybody have no rules, but lose those of the same name if these are to be replaced.
+pub(super) fn plan(
+    seats: Vec<Seat>,
+    partition: &Partition,
+    name: Option<&Name>,
+    lifetime: Lifetime,
+) -> Result<Vec<(Planned, Nft)>> {
+    let addresses: HashMap<_, _> =
+        seats.iter().map(|seat| (seat.node.name.clone(), seat.node.addresses.clone())).collect();
+    let deaf: HashMap<_, _> = partition.deaf().into_iter().collect();
+    apart(&seats, partition)?;
+    let mut planned = Vec::new();
+    for seat in seats {
+        let unheard = deaf.get(seat.node.name.as_str()).cloned().unwrap_or_default();
+        if unheard.is_empty() && seat.ns.is_none() {
+            continue;
+        }
+        seat.ns()?;
+        let Seat { node, ns: Some(ns) } = seat else { continue };
+        let label = node.place.map_or(node.name, |place| place.to_string());
+        let peers = unheard.iter().flat_map(|name| targets(name, &addresses[*name])).collect();
+        planned.push(plan_one(Place { label, ns }, peers, lifetime)?);
+    }
+    let digest = planned.iter().fold(0u32, |digest, (plan, _)| digest.rotate_left(5) ^ plan.fault.digest());
+    let name = name.cloned().unwrap_or_else(|| Name::of_partition(&partition.shown_groups(), digest));
+    for (plan, _) in &mut planned {
+        plan.fault.name = name.clone();
+        if !plan.fault.peers.is_empty() {
+            plan.rules = compile(&plan.fault, &plan.vantage);
+        }
+    }
+    Ok(planned)
+}
+
+/// Nodes in one namespace reach each other over its loopback device, and whatever is written there is about both.
+fn apart(seats: &[Seat], partition: &Partition) -> Result<()> {
+    let mut known: HashMap<(u64, u64), &str> = HashMap::new();
+    let cut: Vec<_> = partition.cuts().into_iter().flat_map(|(from, to)| [from, to]).collect();
+    for seat in seats.iter().filter(|seat| cut.contains(&seat.node.name.as_str())) {
+        let Some(ns) = &seat.ns else { continue };
+        if let Some(other) = known.insert(ns.id()?, &seat.node.name) {
+            let name = &seat.node.name;
+            return Err(Usage(format!("{other} and {name} are in one network namespace: nothing can part them")).into());
+        }
+    }
+    Ok(())
+}
+
+fn targets(name: &str, addresses: &[std::net::IpAddr]) -> Vec<Target> {
+    let target =
+        |address: &std::net::IpAddr| Target { net: IpNet::from(*address), ports: None, label: Some(name.to_owned()) };
+    addresses.iter().map(target).collect()
+}
+
+fn plan_one(place: Place, mut peers: Vec<Target>, lifetime: Lifetime) -> Result<(Planned, Nft)> {
+    peers.sort();
+    let nft = Nft::open(&place.ns)?;
+    // Without privilege, for a dry run, the usual is taken for granted.
+    let may_read = super::inforce::outline(&nft).is_ok();
+    let vantage =
+        facts::vantage(&place.ns, may_read.then_some(&nft)).with_context(|| format!("place {}", place.label))?;
+    let fault = Fault {
+        // Until the digests of all are known.
+        name: Name::of_partition("", 0),
+        kind: Kind::DeadHost,
+        peers,
+        with: Vec::new(),
+        direction: Direction::From,
+        proto: Proto::All,
+        lifetime,
+        since: now(),
+    };
+    let rules = Ruleset { tables: Vec::new() };
+    Ok((Planned { place, fault, vantage, rules, notes: Vec::new() }, nft))
+}
+
+fn dry_run(partition: &Partition, planned: &[(Planned, Nft)], json: bool) -> Result<ExitCode> {
+    let planned = planned.iter().map(|(plan, _)| plan).filter(|plan| !plan.rules.tables.is_empty());
+    if json {
+        let with_rules = |plan: &Planned| {
+            let mut document = shown::document(&plan.place.label, &plan.fault);
+            document["rules"] = plan.rules.to_string().into();
+            document
+        };
+        let mut document = document(partition);
+        document["dry_run"] = planned.map(with_rules).collect();
+        out::print_json(&document)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut text = String::new();
+    partition.to_string().lines().for_each(|line| {
+        let _ = writeln!(text, "# {line}");
+    });
+    planned.for_each(|plan| {
+        let _ = write!(text, "# {} in {}\n{}", plan.fault.name, plan.place.label, plan.rules);
+    });
+    out::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The fields are listed in `docs/json.md`.
+fn document(partition: &Partition) -> Value {
+    let cuts: Vec<_> = partition.cuts().into_iter().map(|(from, to)| json!({ "from": from, "to": to })).collect();
+    json!({ "format": shown::FORMAT, "nodes": partition.nodes(), "groups": partition.groups(), "cuts": cuts })
+}
+
+fn report(partition: &Partition, done: &Together, json: bool) -> Result<()> {
+    let spread_ms = done.spread.as_secs_f64() * 1e3;
+    let fault = done.written.first().map(|one| &one.planned.fault);
+    if json {
+        let mut document = document(partition);
+        document["name"] = fault.map(|fault| fault.name.to_string()).into();
+        let in_force = done.written.iter().filter(|one| !one.planned.rules.tables.is_empty());
+        document["faults"] = in_force.map(apply::document).collect();
+        document["spread_ms"] = spread_ms.into();
+        return out::print_json(&document);
+    }
+    let (groups, count) = (partition.shown_groups(), done.written.len());
+    let told = fault.map(|fault| format!("{}, as {}", shown::lifetime(fault.lifetime), fault.name)).unwrap_or_default();
+    out::print(&format!(
+        "{partition}partition {groups}: {told}, in {count} namespaces [all within {spread_ms:.2} ms]\n"
+    ))
+}

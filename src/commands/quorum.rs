@@ -1,0 +1,161 @@
+//! `playdead quorum`: who is live, who is able, and whether the cluster answers.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::Result;
+use comfy_table::{Table, presets};
+use serde_json::{Value, json};
+
+use super::cli::{PlaceArgs, duration};
+use super::nodes::{self, ClusterArgs};
+use super::place::{self, Place};
+use super::{out, shown};
+use crate::cluster::{self, Able, From, Live, Quorum, Seat, Snapshot, View};
+use crate::model::PeerSpec;
+
+/// Ask every member of a cluster: is it live, does it reach enough of the others, does the cluster answer?
+///
+/// Each is asked from its own place, and from every place that is named besides. LIVE: its process serves. ABLE: it
+/// reaches the peer ports of enough others for a quorum. QUORUM: the cluster answers a linearizable read through it
+/// (ZooKeeper: the server says that it serves).
+#[derive(Debug, Clone, clap::Args)]
+pub struct QuorumArgs {
+    /// Ask the members of this live cluster, from the named place or from here [default: the nodes of --nodes, or of
+    /// the lab].
+    #[arg(value_name = "etcd://HOST:PORT", conflicts_with_all = ["nodes-file", "lab", "from"])]
+    pub cluster: Option<PeerSpec>,
+    /// Which nodes.
+    #[command(flatten)]
+    pub nodes: ClusterArgs,
+    /// Ask from this node, too [repeatable].
+    #[arg(long, value_name = "NODE")]
+    pub from: Vec<String>,
+    /// How long a member may take to answer.
+    #[arg(long, value_name = "D", default_value = "1s", value_parser = duration)]
+    pub timeout: Duration,
+    /// Wait so long until the cluster answers in every view, and exit with 3 if it does not.
+    #[arg(long, value_name = "D", value_parser = duration, conflicts_with = "watch")]
+    pub wait: Option<Duration>,
+    /// Print it again every second, until interrupted.
+    #[arg(long)]
+    pub watch: bool,
+}
+
+pub(super) fn run(place: &PlaceArgs, args: &QuorumArgs, json: bool) -> Result<ExitCode> {
+    let all = match &args.cluster {
+        Some(spec) => nodes::of_live(place, spec)?,
+        None => nodes::of(place, &args.nodes)?,
+    };
+    let seats = cluster::open(&all)?;
+    let places = if args.cluster.is_some() || place::is_named(place) { place::resolve(place)? } else { Vec::new() };
+    let from = from(&args.from, &seats, &places)?;
+    if let Some(limit) = args.wait {
+        let waited = cluster::wait(&seats, &from, args.timeout, limit, Snapshot::is_whole)?;
+        let code = if waited.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(3) };
+        let seen = waited.unwrap_or_else(|seen| seen);
+        return show(&seen, json, "").map(|_| code);
+    }
+    loop {
+        let seen = cluster::look(&seats, &from, args.timeout)?;
+        // Clear the screen, and to the top of it.
+        let clear = if args.watch && super::on_terminal() { "\x1b[2J\x1b[H" } else { "" };
+        if !show(&seen, json, clear)? || !args.watch {
+            return Ok(ExitCode::SUCCESS);
+        }
+        sleep(Duration::from_secs(1));
+    }
+}
+
+fn from<'a>(named: &'a [String], seats: &'a [Seat], places: &'a [Place]) -> Result<Vec<From<'a>>> {
+    let of_node = |name: &'a String| Ok(From { label: name, ns: cluster::seat(seats, name)?.ns()? });
+    let of_place = |place: &'a Place| Ok(From { label: &place.label, ns: &place.ns });
+    named.iter().map(of_node).chain(places.iter().map(of_place)).collect()
+}
+
+/// False when nobody reads it any more.
+fn show(seen: &Snapshot, json: bool, clear: &str) -> Result<bool> {
+    let text = if json { format!("{}\n", document(seen)) } else { format!("{clear}{}", text(seen)) };
+    out::print_while_read(&text)
+}
+
+/// The fields are listed in `docs/json.md`.
+pub(super) fn document(seen: &Snapshot) -> Value {
+    json!({
+        "format": shown::FORMAT,
+        "quorum": { "through": seen.with_quorum(), "leader": seen.leader(), "term": seen.term() },
+        "views": seen.views.iter().map(view_document).collect::<Vec<_>>(),
+        "took_ms": seen.took.as_secs_f64() * 1e3,
+    })
+}
+
+fn view_document(view: &View) -> Value {
+    let misses =
+        |able: &Able| able.misses.iter().map(|(name, why)| json!({ "name": name, "why": why })).collect::<Vec<_>>();
+    json!({
+        "member": view.node,
+        "from": view.from,
+        "live": view.answer.live,
+        "able": view.able.as_ref().map(|able| json!({
+            "able": able.is_enough(), "reaches": able.reaches, "misses": misses(able), "needs": able.needs,
+        })),
+        "quorum": view.answer.quorum,
+        "leader": view.answer.leader,
+        "term": view.answer.term,
+    })
+}
+
+fn text(seen: &Snapshot) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["MEMBER", "SEEN FROM", "LIVE", "ABLE", "QUORUM", "LEADER", "TERM"]);
+    table.add_rows(seen.views.iter().map(row));
+    let mut text: String = table.lines().map(|line| line.trim().to_owned() + "\n").collect();
+    let took = seen.took.as_secs_f64();
+    let _ = match seen.with_quorum().as_slice() {
+        [] => writeln!(text, "no quorum through any member [{took:.2} s]"),
+        through => {
+            let leader = seen.leader().map(|leader| format!("; the leader is {leader}")).unwrap_or_default();
+            let term = seen.term().map(|term| format!(", term {term}")).unwrap_or_default();
+            writeln!(text, "quorum through {}{leader}{term} [{took:.2} s]", through.join(", "))
+        }
+    };
+    text
+}
+
+fn row(view: &View) -> [String; 7] {
+    let answer = &view.answer;
+    [
+        view.node.clone(),
+        view.from.clone().unwrap_or_else(|| "itself".into()),
+        live(&answer.live),
+        view.able.as_ref().map(able).unwrap_or_default(),
+        quorum(&answer.quorum),
+        answer.leader.clone().unwrap_or_default(),
+        answer.term.map(|term| term.to_string()).unwrap_or_default(),
+    ]
+}
+
+fn live(live: &Live) -> String {
+    match live {
+        Live::Yes => "yes".into(),
+        Live::PeerPort => "peer port only".into(),
+        Live::No(why) => format!("no: {why}"),
+    }
+}
+
+fn able(able: &Able) -> String {
+    let others = able.reaches.len() + able.misses.len();
+    let verdict = if able.is_enough() { "yes" } else { "no" };
+    format!("{verdict}: reaches {} of {others}", able.reaches.len())
+}
+
+fn quorum(quorum: &Quorum) -> String {
+    match quorum {
+        Quorum::Yes => "yes".into(),
+        Quorum::No(why) => format!("no: {why}"),
+        Quorum::Unknown(why) => format!("unknown: {why}"),
+    }
+}

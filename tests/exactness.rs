@@ -150,7 +150,7 @@ const UNPLUGGED: Case = Case {
     },
     simulated: "dead-host",
     peers: HOST,
-    probes: &Probe::ALL,
+    probes: &Probe::USUAL,
     timeout: PATIENCE,
 };
 

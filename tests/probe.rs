@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use net::Segment;
 use net::view::{BRIEF, assert_met, assert_only, by, everything};
 use playdead::model::signature::{Code, Expect, judge};
-use playdead::probe::{Observation, Options, Outcome, Probe, Request, Watch, look};
+use playdead::probe::{Observation, Options, Outcome, Probe, Request, Watch, What, look};
 
 #[test]
 fn a_healthy_peer_answers_in_every_way() {
@@ -129,12 +129,16 @@ fn each_code_of_a_refusal_is_told_from_the_others() {
     });
 }
 
-fn assert_refusal(code: &str, v4: &str, v6: &str) {
-    let segment = Segment::new();
-    segment.filter_on_peer(&format!(
+fn refusal(v4: &str, v6: &str) -> String {
+    format!(
         "type filter hook input priority 0; icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} accept; \
          meta nfproto ipv4 reject with icmp type {v4}; meta nfproto ipv6 reject with icmpv6 type {v6};"
-    ));
+    )
+}
+
+fn assert_refusal(code: &str, v4: &str, v6: &str) {
+    let segment = Segment::new();
+    segment.filter_on_peer(&refusal(v4, v6));
     let how = Options { timeout: Duration::from_millis(2500), ..Options::default() };
     let seen = look(&segment.client(), &net::targets(), &how).unwrap();
     assert_met(format!("unreachable:{code}").parse().unwrap(), &seen);
@@ -195,8 +199,12 @@ fn a_router_that_refuses_is_known_by_its_code() {
 fn a_peer_that_closes_without_an_answer_is_not_taken_for_one_that_answers() {
     let segment = Segment::new();
     let _server = segment.serve();
-    let how =
-        Options { timeout: BRIEF, probes: vec![Probe::Connect], request: Request::Bytes(b"BYE\r\n\r\n".to_vec()) };
+    let how = Options {
+        timeout: BRIEF,
+        probes: vec![Probe::Connect],
+        request: Request::Bytes(b"BYE\r\n\r\n".to_vec()),
+        ..Options::default()
+    };
     for observation in look(&segment.client(), &net::targets(), &how).unwrap() {
         assert_eq!(observation.outcome, Outcome::EndOfFile);
         assert_eq!(observation.summary(), "connected, end of file");
@@ -208,7 +216,7 @@ fn without_a_question_a_connection_is_all_that_is_seen() {
     let segment = Segment::new();
     let server = segment.serve();
     server.stop();
-    let how = Options { timeout: BRIEF, probes: vec![Probe::Connect], request: Request::Nothing };
+    let how = Options { timeout: BRIEF, probes: vec![Probe::Connect], request: Request::Nothing, ..Options::default() };
     for observation in look(&segment.client(), &net::targets(), &how).unwrap() {
         assert_eq!(observation.outcome, Outcome::Connected);
         assert!(observation.took_ms < 100.0, "{observation:#?}");
@@ -270,4 +278,147 @@ fn loopback_is_looked_at_without_hearing_oneself() {
     let targets = ["127.0.0.1:1".parse().unwrap(), "[::1]:1".parse().unwrap()];
     let seen = look(&ns, &targets, &Options { timeout: BRIEF, ..Options::default() }).unwrap();
     assert_met(Expect::DeadProcess, &seen);
+}
+
+/// The probes that are not usual.
+const UNUSUAL: [Probe; 4] = [Probe::PollConnect, Probe::UserTimeout, Probe::Keepalive, Probe::RawPing];
+
+/// Looks at a failure by the unusual probes.
+fn unusual(segment: &Segment, event: impl FnOnce()) -> Vec<Observation> {
+    let how = Options { probes: UNUSUAL.to_vec(), ..Options::default() };
+    let ns = segment.client();
+    let mut watch = Watch::open(&ns, &net::targets(), &how).unwrap();
+    segment.wait_until_accepted();
+    watch.event();
+    event();
+    watch.finish().unwrap()
+}
+
+/// An unusual probe of each family ended so, in this span of milliseconds.
+#[track_caller]
+fn assert_ends(seen: &[Observation], probe: Probe, outcome: &Outcome, took: std::ops::Range<f64>) {
+    for observation in by(seen, probe) {
+        assert_eq!(&observation.outcome, outcome, "{observation:#?}");
+        assert!(took.contains(&observation.took_ms), "{observation:#?}");
+    }
+}
+
+fn polled(observation: &Observation) -> Option<&str> {
+    observation.steps.iter().find_map(|step| match &step.what {
+        What::Polled { events } => Some(events.as_str()),
+        _ => None,
+    })
+}
+
+#[test]
+fn the_unusual_probes_know_a_healthy_and_a_stopped_peer() {
+    let segment = Segment::new();
+    let server = segment.serve();
+    assert_met(Expect::Alive, &unusual(&segment, || {}));
+    let seen = unusual(&segment, || server.stop());
+    assert_met(Expect::HungProcess, &seen);
+    assert!(by(&seen, Probe::PollConnect).all(|seen| polled(seen) == Some("POLLOUT")), "{seen:#?}");
+    assert_ends(&seen, Probe::UserTimeout, &Outcome::Acknowledged, 2000.0..3500.0);
+    assert_ends(&seen, Probe::Keepalive, &Outcome::Silence, 2400.0..3500.0);
+}
+
+#[test]
+fn the_unusual_probes_know_a_killed_process() {
+    let segment = Segment::new();
+    let server = segment.serve();
+    let seen = unusual(&segment, || drop(server));
+    assert_only(Expect::DeadProcess, &seen);
+    for connect in by(&seen, Probe::PollConnect) {
+        assert_eq!(polled(connect), Some("POLLIN|POLLOUT|POLLERR|POLLHUP"), "{connect:#?}");
+    }
+}
+
+#[test]
+fn a_rebooted_machine_resets_a_connection_when_its_keepalive_asks() {
+    let segment = Segment::new();
+    let server = segment.serve();
+    let mut again = None;
+    let seen = unusual(&segment, || again = Some(segment.reboot(server)));
+    assert_only(Expect::Rebooted, &seen);
+    assert_ends(&seen, Probe::Keepalive, &Outcome::errno("ECONNRESET"), 900.0..1300.0);
+}
+
+#[test]
+fn an_unplugged_peer_is_given_up_by_keepalive_and_user_timeout() {
+    let segment = Segment::new();
+    let _server = segment.serve();
+    let seen = unusual(&segment, || segment.unplug());
+    assert_only(Expect::DeadHost, &seen);
+    assert_ends(&seen, Probe::UserTimeout, &Outcome::errno("ETIMEDOUT"), 1000.0..2000.0);
+    assert_ends(&seen, Probe::Keepalive, &Outcome::errno("ETIMEDOUT"), 1900.0..2400.0);
+    assert_ends(&seen, Probe::RawPing, &Outcome::Silence, 1900.0..2500.0);
+}
+
+#[test]
+fn a_hushed_peer_is_given_up_by_timers_and_answers_a_raw_ping() {
+    let segment = Segment::new();
+    let server = segment.serve();
+    segment.filter_on_peer(
+        "type filter hook output priority 0; tcp sport 2379 tcp flags & (rst | fin) != 0 drop; \
+         icmp type destination-unreachable drop; icmpv6 type destination-unreachable drop;",
+    );
+    assert_only(Expect::Hush, &unusual(&segment, || drop(server)));
+}
+
+/// The host's own stack says so, to a raw socket as to everybody.
+#[test]
+fn a_raw_socket_hears_that_a_cold_neighbour_does_not_answer() {
+    let segment = Segment::new();
+    segment.unplug();
+    segment.forget_neighbours();
+    let how = Options { timeout: Duration::from_millis(4500), probes: vec![Probe::RawPing], ..Options::default() };
+    let seen = look(&segment.client(), &net::targets(), &how).unwrap();
+    assert_met(Expect::DeadHost, &seen);
+    for observation in &seen {
+        assert!(matches!(observation.outcome, Outcome::IcmpError { .. }), "{observation:#?}");
+        assert!((1900.0..4000.0).contains(&observation.took_ms), "{observation:#?}");
+    }
+}
+
+/// What ends an open connection after its user timeout is the errno of the last ICMP error; a keepalive's question is
+/// about a byte before the window, so the error about it is not believed.
+#[test]
+fn the_unusual_probes_tell_the_codes_of_a_refusal_apart() {
+    let codes = [
+        ("host", "host-unreachable", "addr-unreachable"),
+        ("net", "net-unreachable", "no-route"),
+        ("port", "port-unreachable", "port-unreachable"),
+        ("protocol", "prot-unreachable", "port-unreachable"),
+        ("admin-prohibited", "admin-prohibited", "admin-prohibited"),
+    ];
+    std::thread::scope(|scope| {
+        for (code, v4, v6) in codes {
+            scope.spawn(move || assert_unusual_refusal(code, v4, v6));
+        }
+    });
+}
+
+fn assert_unusual_refusal(code: &str, v4: &str, v6: &str) {
+    let segment = Segment::new();
+    let _server = segment.serve();
+    let seen = unusual(&segment, || segment.filter_on_peer(&refusal(v4, v6)));
+    assert_met(format!("unreachable:{code}").parse().unwrap(), &seen);
+    assert_met(Expect::Unreachable(None), &seen);
+    for other in ["host", "net", "port", "protocol", "admin-prohibited"].into_iter().filter(|other| *other != code) {
+        assert!(!judge(format!("unreachable:{other}").parse().unwrap(), &seen).met, "{code} taken for {other}");
+    }
+    for other in ["alive", "dead-host", "dead-process", "hush", "hung-process", "rebooted"] {
+        assert!(!judge(other.parse().unwrap(), &seen).met, "{code} taken for {other}: {seen:#?}");
+    }
+    assert_ends(&seen, Probe::Keepalive, &Outcome::errno("ETIMEDOUT"), 1900.0..2400.0);
+}
+
+#[test]
+fn the_connection_that_sends_does_so_in_any_timeout() {
+    let segment = Segment::new();
+    let _server = segment.serve();
+    let how = Options { timeout: Duration::from_millis(20), probes: vec![Probe::Writing], ..Options::default() };
+    for observation in look(&segment.client(), &net::targets(), &how).unwrap() {
+        assert!(observation.sent > 0, "{observation:#?}");
+    }
 }

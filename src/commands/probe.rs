@@ -16,7 +16,7 @@ use super::{hold, out, probe_text};
 use crate::kernel::netns::NetNs;
 use crate::model::observation::{Observation, Probe};
 use crate::model::signature::{Expect, Verdict, judge};
-use crate::probe::{Options, Request, Watch};
+use crate::probe::{Keepalive, Options, Request, Watch};
 
 /// The version of the JSON document; it grows when a field changes its meaning or goes.
 const FORMAT: &str = "playdead-probe/1";
@@ -45,9 +45,21 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "TEXT", value_parser = request)]
     pub request: Option<Request>,
 
-    /// Make only these probes: connect, idle, writing, udp, udp-recverr, ping.
+    /// Make only these probes: connect, idle, writing, udp, udp-recverr, ping, which are the usual ones, and
+    /// poll-connect (a connect that does not block, and what poll says of it), user-timeout (an open connection with
+    /// `TCP_USER_TIMEOUT` that sends once), keepalive (an idle one with `SO_KEEPALIVE`), raw-ping (from a raw socket that
+    /// nobody tells of errors).
     #[arg(long, value_name = "PROBE", value_delimiter = ',')]
     pub only: Vec<Probe>,
+
+    /// `TCP_USER_TIMEOUT` of the probe user-timeout, which watches at least twice so long.
+    #[arg(long, value_name = "D", default_value = "1s", value_parser = duration)]
+    pub user_timeout: Duration,
+
+    /// `TCP_KEEPIDLE`, `TCP_KEEPINTVL` (both in whole seconds) and `TCP_KEEPCNT` of the probe keepalive, which watches
+    /// at least IDLE + INTERVAL x COUNT.
+    #[arg(long, value_name = "IDLE,INTERVAL,COUNT", default_value = "1,1,1", value_parser = keepalive)]
+    pub keepalive: Keepalive,
 
     /// Print one line a peer for scripts: its address, then `PROBE: OUTCOME TIME` of each probe, separated by tabs.
     #[arg(long)]
@@ -67,11 +79,13 @@ impl ProbeArgs {
     /// What was typed, as what it means to the probes.
     pub fn options(&self) -> Options {
         let open = self.established || !self.command.is_empty();
-        let usual = Probe::ALL.into_iter().filter(|probe| open || !matches!(probe, Probe::Idle | Probe::Writing));
+        let usual = Probe::USUAL.into_iter().filter(|probe| open || !probe.opens_before());
         Options {
             timeout: self.timeout,
             probes: if self.only.is_empty() { usual.collect() } else { self.only.clone() },
             request: self.request.clone().unwrap_or(Request::HealthOverHttp),
+            user_timeout: self.user_timeout,
+            keepalive: self.keepalive,
         }
     }
 }
@@ -152,6 +166,19 @@ fn exit_code(report: &Report) -> ExitCode {
         (Some(ran), _) if ran.exit_code != 0 => ExitCode::from(ran.exit_code),
         (_, Some(verdict)) if !verdict.met => ExitCode::from(3),
         _ => ExitCode::SUCCESS,
+    }
+}
+
+/// The kernel's own limits (`MAX_TCP_KEEPIDLE`, `MAX_TCP_KEEPINTVL`, `MAX_TCP_KEEPCNT`).
+fn keepalive(text: &str) -> Result<Keepalive, String> {
+    let numbers: Vec<_> = text.split(',').map(|number| number.trim_end_matches('s').parse::<u16>()).collect();
+    match numbers.as_slice() {
+        [Ok(idle @ 1..=32767), Ok(interval @ 1..=32767), Ok(count @ 1..=127)] => {
+            #[expect(clippy::cast_possible_truncation, reason = "at most 127")]
+            let count = *count as u8;
+            Ok(Keepalive { idle: *idle, interval: *interval, count })
+        }
+        _ => Err(format!("{text:?} is not IDLE,INTERVAL,COUNT: 1 to 32767 seconds, twice, and 1 to 127 times")),
     }
 }
 

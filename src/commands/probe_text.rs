@@ -73,6 +73,7 @@ fn detail(seen: &Observation) -> String {
         parts.push(format!("sent {}", seen.sent));
     }
     parts.extend(write_failure(seen));
+    parts.extend(seen.steps.iter().filter_map(|step| packet_level(&step.what)));
     if let Some(tcp) = &seen.tcp {
         parts.push(tcp.state.to_owned());
         parts.extend((tcp.unacked > 0).then(|| format!("{} unacknowledged", tcp.unacked)));
@@ -83,6 +84,15 @@ fn detail(seen: &Observation) -> String {
         parts.push(why.clone());
     }
     parts.join(", ")
+}
+
+/// What only some probes see.
+fn packet_level(what: &What) -> Option<String> {
+    match what {
+        What::Polled { events } => Some(events.clone()),
+        What::IcmpError { from, .. } => Some(format!("from {from}")),
+        _ => None,
+    }
 }
 
 fn write_failure(seen: &Observation) -> Option<String> {

@@ -13,31 +13,65 @@ use serde::Serialize;
 pub enum Probe {
     /// A new TCP connection, and a request on it.
     Connect,
+    /// A connect that does not block, watched by `poll`: which events it raises, and `SO_ERROR`.
+    PollConnect,
     /// A connection opened before the event, that never sends.
     Idle,
     /// A connection opened before the event, that sends after it.
     Writing,
+    /// A connection opened before the event, with `TCP_USER_TIMEOUT`, that sends once after it.
+    UserTimeout,
+    /// A connection opened before the event, with `SO_KEEPALIVE`, that never sends.
+    Keepalive,
     /// A connected UDP socket, as most programs use one.
     Udp,
     /// The same with `IP_RECVERR`: it also hears the errors that the kernel calls soft.
     UdpRecverr,
-    /// ICMP or ICMPv6 echo.
+    /// ICMP or ICMPv6 echo as ping(8) does it: connected, with the error queue; from an ICMP datagram socket, or a
+    /// raw one where `net.ipv4.ping_group_range` does not let us have that.
     Ping,
+    /// The same from a plain raw socket, neither connected nor with an error queue: the kernel reports no error on it,
+    /// but it hears ICMP errors as packets.
+    RawPing,
 }
 
 impl Probe {
     /// Every probe, in the order in which they are reported.
-    pub const ALL: [Self; 6] = [Self::Connect, Self::Idle, Self::Writing, Self::Udp, Self::UdpRecverr, Self::Ping];
+    pub const ALL: [Self; 10] = [
+        Self::Connect,
+        Self::PollConnect,
+        Self::Idle,
+        Self::Writing,
+        Self::UserTimeout,
+        Self::Keepalive,
+        Self::Udp,
+        Self::UdpRecverr,
+        Self::Ping,
+        Self::RawPing,
+    ];
+
+    /// Those that are made unless others are asked for: each tells some kind from another, and all end in the
+    /// timeout. The rest see the same through other calls, or wait for timers of the kernel.
+    pub const USUAL: [Self; 6] = [Self::Connect, Self::Idle, Self::Writing, Self::Udp, Self::UdpRecverr, Self::Ping];
+
+    /// Whether it looks at a connection that has to be open before the event.
+    pub fn opens_before(self) -> bool {
+        matches!(self, Self::Idle | Self::Writing | Self::UserTimeout | Self::Keepalive)
+    }
 
     /// The name that users type and read.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
+            Self::PollConnect => "poll-connect",
             Self::Idle => "idle",
             Self::Writing => "writing",
+            Self::UserTimeout => "user-timeout",
+            Self::Keepalive => "keepalive",
             Self::Udp => "udp",
             Self::UdpRecverr => "udp-recverr",
             Self::Ping => "ping",
+            Self::RawPing => "raw-ping",
         }
     }
 }
@@ -80,6 +114,14 @@ pub enum Outcome {
         /// `ECONNREFUSED`, `ETIMEDOUT`, ...
         errno: String,
     },
+    /// No errno, but an ICMP or ICMPv6 error as a packet, which only a raw socket sees.
+    IcmpError {
+        /// ICMP or ICMPv6 type.
+        #[serde(rename = "type")]
+        kind: u8,
+        /// ICMP or ICMPv6 code.
+        code: u8,
+    },
     /// The probe could not be made; that says nothing of the peer after the event.
     Untried {
         /// The reason.
@@ -96,6 +138,9 @@ impl Outcome {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::IcmpError { kind, code } = self {
+            return write!(f, "ICMP type {kind} code {code}");
+        }
         f.write_str(match self {
             Self::Answered => "answered",
             Self::Connected => "connected",
@@ -103,6 +148,7 @@ impl fmt::Display for Outcome {
             Self::Unacknowledged => "not acknowledged",
             Self::EndOfFile => "end of file",
             Self::Silence => "silence",
+            Self::IcmpError { .. } => "ICMP error",
             Self::Errno { errno } => errno,
             Self::Untried { .. } => "not tried",
         })
@@ -129,6 +175,21 @@ pub enum What {
     },
     /// The peer's FIN was read.
     EndOfFile,
+    /// `poll` returned for the first time.
+    Polled {
+        /// The events it reported: `POLLOUT|POLLERR|POLLHUP`.
+        events: String,
+    },
+    /// An ICMP error came as a packet.
+    IcmpError {
+        /// ICMP or ICMPv6 type.
+        #[serde(rename = "type")]
+        kind: u8,
+        /// ICMP or ICMPv6 code.
+        code: u8,
+        /// Who sent it.
+        from: IpAddr,
+    },
     /// A receiving call failed.
     ReceiveFailed {
         /// Its name.

@@ -14,11 +14,15 @@ use super::observation::{Observation, Outcome, Probe, QueuedError};
 pub fn allowed(expect: Expect, probe: Probe, v6: bool) -> Vec<Outcome> {
     match probe {
         Probe::Connect => new_connection(expect, v6),
+        Probe::PollConnect => polled_connection(expect, v6),
         Probe::Idle => idle_connection(expect),
         Probe::Writing => writing_connection(expect),
+        Probe::UserTimeout => impatient_connection(expect, v6),
+        Probe::Keepalive => kept_connection(expect),
         Probe::Udp => datagrams(expect, v6),
         Probe::UdpRecverr => datagrams_with_soft_errors(expect, v6),
         Probe::Ping => echo(expect, v6),
+        Probe::RawPing => raw_echo(expect, v6),
     }
 }
 
@@ -31,6 +35,14 @@ fn new_connection(expect: Expect, v6: bool) -> Vec<Outcome> {
         Expect::Hush => vec![Outcome::Silence, timed_out()],
         Expect::HungProcess => vec![Outcome::Acknowledged],
         Expect::Unreachable(code) => errnos(code, v6),
+    }
+}
+
+/// A connection is all that it wants: no process has a part in that.
+fn polled_connection(expect: Expect, v6: bool) -> Vec<Outcome> {
+    match expect {
+        Expect::Alive | Expect::Rebooted | Expect::HungProcess => vec![Outcome::Connected],
+        _ => new_connection(expect, v6),
     }
 }
 
@@ -53,6 +65,32 @@ fn writing_connection(expect: Expect) -> Vec<Outcome> {
         Expect::Rebooted => vec![reset(), broken_pipe()],
         // An ICMP error never closes an open connection.
         Expect::Unreachable(_) => vec![Outcome::Unacknowledged],
+    }
+}
+
+/// `TCP_USER_TIMEOUT` ends what stays unacknowledged; the error is that of the last ICMP error, if there was one
+/// (`sk_err_soft`).
+fn impatient_connection(expect: Expect, v6: bool) -> Vec<Outcome> {
+    match expect {
+        Expect::DeadHost => vec![timed_out(), no_neighbour()],
+        Expect::Hush => vec![timed_out()],
+        Expect::Unreachable(code) => errnos(code, v6),
+        other => writing_connection(other),
+    }
+}
+
+/// A keepalive asks about a byte before the window, so an ICMP error about it is not believed: the connection times out
+/// even where a router refuses. An RST ends it at once.
+fn kept_connection(expect: Expect) -> Vec<Outcome> {
+    match expect {
+        Expect::Alive | Expect::HungProcess => vec![Outcome::Silence],
+        Expect::DeadHost => vec![timed_out(), no_neighbour()],
+        Expect::DeadProcess => idle_connection(expect),
+        // The kernel of the killed process still waits for its FIN to be acknowledged and acknowledges what it hears,
+        // until it gives that up.
+        Expect::Hush => vec![Outcome::Silence, timed_out()],
+        Expect::Unreachable(_) => vec![timed_out()],
+        Expect::Rebooted => vec![reset()],
     }
 }
 
@@ -80,6 +118,21 @@ fn echo(expect: Expect, v6: bool) -> Vec<Outcome> {
         Expect::DeadHost => vec![Outcome::Silence, no_neighbour()],
         // Answered if only some ports of the peer are refused.
         Expect::Unreachable(code) => [vec![Outcome::Answered], errnos(code, v6)].concat(),
+        _ => vec![Outcome::Answered],
+    }
+}
+
+/// The kernel reports nothing on a plain raw socket; the errors come in as packets.
+fn raw_echo(expect: Expect, v6: bool) -> Vec<Outcome> {
+    let packet = |(kind, code): &(u8, u8)| Outcome::IcmpError { kind: *kind, code: *code };
+    match expect {
+        // The host itself says that it found no neighbour.
+        Expect::DeadHost => [vec![Outcome::Silence], Code::Host.icmp(v6).iter().map(packet).collect()].concat(),
+        Expect::Unreachable(code) => {
+            let codes = code.map_or_else(|| Code::ALL.to_vec(), |code| vec![code]);
+            let errors = codes.iter().flat_map(|code| code.icmp(v6)).map(packet);
+            std::iter::once(Outcome::Answered).chain(errors).collect()
+        }
         _ => vec![Outcome::Answered],
     }
 }
@@ -163,7 +216,7 @@ fn check(expect: Expect, seen: &Observation) -> Check {
         Outcome::Untried { .. } => None,
         // An errno on a connection that was made is not the errno of an attempt.
         Outcome::Errno { .. } if seen.probe == Probe::Connect && seen.connected_ms().is_some() => Some(false),
-        _ => Some(allowed.contains(&seen.outcome) && code_agrees(expect, seen)),
+        _ => Some(allowed.contains(&seen.outcome) && code_agrees(expect, seen) && is_timely(expect, seen)),
     };
     Check {
         target: seen.target,
@@ -181,6 +234,34 @@ fn code_agrees(expect: Expect, seen: &Observation) -> bool {
     let wanted = code.icmp(is_v6(seen.target));
     let remote = |error: &&QueuedError| error.origin.starts_with("icmp");
     seen.errors.iter().filter(remote).all(|error| wanted.contains(&(error.kind, error.code)))
+}
+
+/// A router says at once that a host is unreachable, and again to each retransmission; the kernel says so of a neighbour
+/// only when it has asked three times, one second apart. Somebody else's packet may have begun to ask before.
+const ROUTER_MS: f64 = 200.0;
+const NEIGHBOUR_MS: f64 = 1900.0;
+
+/// Whether an outcome that two kinds share came when it comes of this kind.
+fn is_timely(expect: Expect, seen: &Observation) -> bool {
+    if !says_no_neighbour(seen) {
+        return true;
+    }
+    match expect {
+        // A timer of the connection ends it after a router's error.
+        Expect::DeadHost if seen.probe.opens_before() => seen.took_ms >= NEIGHBOUR_MS,
+        Expect::DeadHost => seen.took_ms >= ROUTER_MS,
+        Expect::Unreachable(_) if !seen.probe.opens_before() => seen.took_ms < NEIGHBOUR_MS,
+        _ => true,
+    }
+}
+
+fn says_no_neighbour(seen: &Observation) -> bool {
+    let packets = Code::Host.icmp(is_v6(seen.target));
+    match &seen.outcome {
+        Outcome::Errno { .. } => seen.outcome == no_neighbour(),
+        Outcome::IcmpError { kind, code } => packets.contains(&(*kind, *code)),
+        _ => false,
+    }
 }
 
 /// An IPv4 peer of an IPv6 socket is spoken to, and answers, in IPv4.
@@ -220,8 +301,16 @@ fn caveat(expect: Expect, seen: &Observation) -> Option<&'static str> {
         (Expect::DeadProcess, Probe::Connect, Outcome::Errno { errno }) if errno == "ECONNRESET" => {
             "met the process while it was dying (`kill` does not wait for that): look a little later"
         }
-        (Expect::DeadHost, _, Outcome::Errno { errno }) if errno == "EHOSTUNREACH" && seen.took_ms < 500.0 => {
-            "too early for a neighbour that does not answer: a router that refuses looks the same"
+        (Expect::DeadHost, _, _) if says_no_neighbour(seen) && !is_timely(expect, seen) => {
+            "so early a router refuses; a neighbour that does not answer is given up after up to three seconds \
+             (if somebody else had just asked for it: look again)"
+        }
+        (Expect::Unreachable(_), _, _) if says_no_neighbour(seen) && !is_timely(expect, seen) => {
+            "so late a neighbour is given up that does not answer; a router refuses at once \
+             (or had used up its ICMP errors: look again)"
+        }
+        (Expect::Hush, Probe::Keepalive, Outcome::Silence) => {
+            "the kernel of a killed process acknowledges keepalives until it gives up its FIN"
         }
         (Expect::DeadProcess, Probe::Idle, Outcome::Errno { .. }) => {
             "reset instead of closed: right if the process had not accepted it, or left data unread"

@@ -3,9 +3,11 @@
 //! What is seen is a value, an [`Observation`]; an error is always playdead's own failure (no descriptor left,
 //! a namespace that cannot be entered).
 
+mod echo;
 mod error_queue;
 mod open;
 mod ping;
+mod raw_ping;
 mod socket;
 mod tcp;
 mod tcp_info;
@@ -27,10 +29,49 @@ pub use watch::Watch;
 pub struct Options {
     /// How long each probe waits: for a connection, then again for the answer on it.
     pub timeout: Duration,
-    /// The probes to make. [`Probe::Idle`] and [`Probe::Writing`] need connections opened before the event.
+    /// The probes to make. Those that [open before](Probe::opens_before) need a [`Watch`] and an event.
     pub probes: Vec<Probe>,
     /// What to send on a TCP connection.
     pub request: Request,
+    /// `TCP_USER_TIMEOUT` of [`Probe::UserTimeout`].
+    pub user_timeout: Duration,
+    /// Of [`Probe::Keepalive`].
+    pub keepalive: Keepalive,
+}
+
+/// When the kernel asks an idle connection whether its peer is there (tcp(7)); it counts in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keepalive {
+    /// `TCP_KEEPIDLE`: the first question comes so many seconds after the last thing heard.
+    pub idle: u16,
+    /// `TCP_KEEPINTVL`: seconds from one question to the next.
+    pub interval: u16,
+    /// `TCP_KEEPCNT`: so many questions without an answer end the connection.
+    pub count: u8,
+}
+
+impl Keepalive {
+    /// How long after the last thing heard the connection ends.
+    pub fn patience(self) -> Duration {
+        let seconds = u64::from(self.idle) + u64::from(self.interval) * u64::from(self.count);
+        Duration::from_secs(seconds)
+    }
+}
+
+/// How late the kernel's timers may fire before it counts as not at all.
+const TIMER_SLACK: Duration = Duration::from_millis(500);
+
+impl Options {
+    /// How long an open connection is watched after the event: for the timeout, but at least until the kernel must
+    /// have given it up.
+    fn watched(&self, probe: Probe) -> Duration {
+        match probe {
+            // The kernel looks at it when a retransmission is due, and counts from the first of them.
+            Probe::UserTimeout => self.timeout.max(self.user_timeout * 2 + TIMER_SLACK),
+            Probe::Keepalive => self.timeout.max(self.keepalive.patience() + TIMER_SLACK),
+            _ => self.timeout,
+        }
+    }
 }
 
 impl Default for Options {
@@ -39,6 +80,8 @@ impl Default for Options {
             timeout: Duration::from_secs(2),
             probes: vec![Probe::Connect, Probe::Udp, Probe::UdpRecverr, Probe::Ping],
             request: Request::HealthOverHttp,
+            user_timeout: Duration::from_secs(1),
+            keepalive: Keepalive { idle: 1, interval: 1, count: 1 },
         }
     }
 }

@@ -6,19 +6,21 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags};
-use socket2::Socket;
+use socket2::{Socket, TcpKeepalive};
 
 use super::socket::{Received, readable, receive, send, wait};
 use super::tcp::{Dial, dial, leave_quietly, unanswered};
 use super::tcp_info::tcp_info;
 use super::trace::{Ended, Trace};
 use super::watch::Gate;
-use super::{Options, Outcome, Probe, What};
+use super::{Keepalive, Options, Outcome, Probe, What};
 
-/// From one request to the next of the connection that sends.
-const PACE: Duration = Duration::from_millis(100);
+/// From one request to the next of the connection that sends: several fit into any timeout.
+fn pace(watched: Duration) -> Duration {
+    Duration::from_millis(100).min(watched / 4)
+}
 
 /// A connection, or why there is none, with the trace of it.
 pub(super) struct Opened {
@@ -32,12 +34,26 @@ pub(super) fn open(target: SocketAddr, probe: Probe, how: &Options) -> Result<Op
     let socket = match dial(target, how.timeout)? {
         Dial::Connected(socket) => {
             trace.note(What::Connected);
+            set_timers(&socket, probe, how).context("cannot set the timers of an open connection")?;
             Ok(socket)
         }
         Dial::Failed(errno) => Err(format!("no connection before the event ({errno:?})")),
         Dial::Silent(_) => Err("no connection before the event (silence)".to_owned()),
     };
     Ok(Opened { trace, socket })
+}
+
+fn set_timers(socket: &Socket, probe: Probe, how: &Options) -> std::io::Result<()> {
+    let seconds = |number: u16| Duration::from_secs(number.into());
+    match probe {
+        Probe::UserTimeout => socket.set_tcp_user_timeout(Some(how.user_timeout)),
+        Probe::Keepalive => {
+            let Keepalive { idle, interval, count } = how.keepalive;
+            let timers = TcpKeepalive::new().with_time(seconds(idle)).with_interval(seconds(interval));
+            socket.set_tcp_keepalive(&timers.with_retries(count.into()))
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Opened {
@@ -49,11 +65,14 @@ impl Opened {
         };
         let mut connection = Connection { trace: self.trace, socket, read: None, write: None, answered: false };
         if connection.read_until_gate(gate)? {
-            let until = Instant::now() + how.timeout;
+            let watched = how.watched(connection.trace.probe);
+            let until = Instant::now() + watched;
             match connection.trace.probe {
-                Probe::Writing => connection.write_until(how.request.repeated(), until)?,
-                _ => connection.read_until(until)?,
+                Probe::Writing => connection.write_until(how.request.repeated(), pace(watched), until)?,
+                Probe::UserTimeout => connection.write_once(how.request.repeated()),
+                _ => {}
             }
+            connection.read_until(until)?;
         }
         connection.end()
     }
@@ -104,18 +123,18 @@ impl Connection {
         }
     }
 
-    /// Sends every [`PACE`]. After the peer's FIN it goes on: only the write after the next one fails, for the first
+    /// Sends at this pace. After the peer's FIN it goes on: only the write after the next one fails, for the first
     /// draws the RST.
-    fn write_until(&mut self, request: &[u8], until: Instant) -> Result<()> {
+    fn write_until(&mut self, request: &[u8], pace: Duration, until: Instant) -> Result<()> {
         let mut next = Instant::now();
         // The last request has a whole pace to be acknowledged in.
-        while next + PACE <= until && !self.is_over() {
+        while next + pace <= until && !self.is_over() {
             self.write_once(request);
-            next += PACE;
+            next += pace;
             self.read_until(next)?;
             thread::sleep(next.saturating_duration_since(Instant::now()));
         }
-        self.read_until(until)
+        Ok(())
     }
 
     fn write_once(&mut self, request: &[u8]) {

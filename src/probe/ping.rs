@@ -1,23 +1,16 @@
-//! ICMP and ICMPv6 echo.
+//! ICMP and ICMPv6 echo, as ping(8) does it.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Instant;
 
 use anyhow::Result;
-use etherparse::{IcmpEchoHeader, Icmpv4Header, Icmpv4Type};
 use nix::errno::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::echo::{Echo, REQUESTS, behind_ipv4_header};
 use super::socket::{Received, errno_of, readable, receive, send};
 use super::trace::{Ended, Trace};
 use super::{Options, Outcome, Probe, error_queue};
-
-/// Requests in the time of the timeout.
-const REQUESTS: u32 = 4;
-const PAYLOAD: &[u8] = b"playdead";
-
-static NEXT_ID: AtomicU16 = AtomicU16::new(0);
 
 /// Sends echo requests until one is answered or draws an error, or the time is over.
 pub(super) fn probe(target: SocketAddr, how: &Options) -> Result<Ended> {
@@ -41,22 +34,20 @@ pub(super) fn probe(target: SocketAddr, how: &Options) -> Result<Ended> {
 struct Pinger {
     socket: Socket,
     raw: bool,
-    v6: bool,
-    id: u16,
+    echo: Echo,
 }
 
 impl Pinger {
-    /// A raw socket, or without the right to one a ping socket, whose identifier the kernel chooses.
+    /// A ping socket, whose identifier the kernel chooses, or where our group may not have one, a raw socket.
     fn open(target: SocketAddr) -> Result<Self, Errno> {
-        let v6 = target.is_ipv6();
-        let protocol = if v6 { Protocol::ICMPV6 } else { Protocol::ICMPV4 };
+        let protocol = if target.is_ipv6() { Protocol::ICMPV6 } else { Protocol::ICMPV4 };
         let socket = |kind| Socket::new(Domain::for_address(target), kind, Some(protocol));
-        let (socket, raw) = match socket(Type::RAW) {
-            Ok(socket) => (socket, true),
-            Err(_) => (socket(Type::DGRAM).map_err(|error| errno_of(&error))?, false),
+        let (socket, raw) = match socket(Type::DGRAM) {
+            Ok(socket) => (socket, false),
+            Err(_) => (socket(Type::RAW).map_err(|error| errno_of(&error))?, true),
         };
         socket.set_nonblocking(true).map_err(|error| errno_of(&error))?;
-        Ok(Self { socket, raw, v6, id: own_id() })
+        Ok(Self { socket, raw, echo: Echo::to(target) })
     }
 
     /// Connected, the socket hears only the peer and the errors about packets to it.
@@ -70,7 +61,7 @@ impl Pinger {
     fn exchange(&self, trace: &mut Trace, how: &Options) -> Result<Outcome> {
         let start = Instant::now();
         for turn in 1..=REQUESTS {
-            if let Err(errno) = send(&self.socket, &self.request(turn)) {
+            if let Err(errno) = send(&self.socket, &self.echo.request(turn)) {
                 trace.errors.extend(self.own_errors()?);
                 return Ok(trace.send_failed(errno));
             }
@@ -81,20 +72,6 @@ impl Pinger {
             }
         }
         Ok(Outcome::Silence)
-    }
-
-    /// The kernel fills in the checksum for ICMPv6 and for ping sockets, and for these the identifier.
-    fn request(&self, turn: u32) -> Vec<u8> {
-        let echo = IcmpEchoHeader { id: self.id, seq: u16::try_from(turn).unwrap_or(u16::MAX) };
-        let mut packet = if self.v6 {
-            let mut header = vec![icmp6::ECHO_REQUEST, 0, 0, 0];
-            header.extend(echo.to_bytes());
-            header
-        } else {
-            Icmpv4Header::with_checksum(Icmpv4Type::EchoRequest(echo), PAYLOAD).to_bytes().to_vec()
-        };
-        packet.extend(PAYLOAD);
-        packet
     }
 
     fn answer(&self, trace: &mut Trace, until: Instant) -> Result<Option<Outcome>> {
@@ -121,33 +98,11 @@ impl Pinger {
 
     /// A raw socket also hears of the errors of other programs that ping the same peer.
     fn own_errors(&self) -> Result<Vec<super::QueuedError>> {
-        error_queue::drain(&self.socket, |packet| !self.raw || has_id(packet, self.id))
+        error_queue::drain(&self.socket, |packet| !self.raw || self.echo.is_ours(packet))
     }
 
     fn is_reply(&self, packet: &[u8]) -> bool {
-        let icmp = if self.raw && !self.v6 { behind_ipv4_header(packet) } else { packet };
-        let reply = if self.v6 { icmp6::ECHO_REPLY } else { 0 };
-        icmp.first() == Some(&reply) && (!self.raw || has_id(icmp, self.id))
+        let icmp = if self.raw && !self.echo.v6 { behind_ipv4_header(packet) } else { packet };
+        self.echo.is_any_reply(icmp) && (!self.raw || self.echo.is_ours(icmp))
     }
-}
-
-/// ICMPv6 types of RFC 4443.
-mod icmp6 {
-    pub(super) const ECHO_REQUEST: u8 = 128;
-    pub(super) const ECHO_REPLY: u8 = 129;
-}
-
-/// Different in every probe of this process, and most likely in other processes.
-fn own_id() -> u16 {
-    let [.., high, low] = std::process::id().to_be_bytes();
-    NEXT_ID.fetch_add(1, Ordering::Relaxed).wrapping_add(u16::from_be_bytes([high, low]))
-}
-
-fn behind_ipv4_header(packet: &[u8]) -> &[u8] {
-    let length = packet.first().map_or(0, |first| usize::from(first & 0x0f) * 4);
-    packet.get(length..).unwrap_or_default()
-}
-
-fn has_id(icmp: &[u8], id: u16) -> bool {
-    icmp.get(4..6) == Some(&id.to_be_bytes())
 }

@@ -1,13 +1,15 @@
 //! A new TCP connection, and whether a process answers on it.
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags};
 use socket2::{Protocol, Socket, Type};
 
-use super::socket::{Received, errno_of, make, readable, receive, send, writable};
+use super::socket::{Received, errno_of, make, readable, receive, send, wait, writable};
 use super::tcp_info::tcp_info;
 use super::trace::{Ended, Trace};
 use super::{Options, Outcome, Probe, Tcp, What};
@@ -55,6 +57,39 @@ pub(super) fn probe(target: SocketAddr, how: &Options) -> Result<Ended> {
             Ok(trace.end(Outcome::Silence))
         }
     }
+}
+
+/// Connects and lets `poll` tell what comes of it, as an event loop does.
+pub(super) fn poll_probe(target: SocketAddr, how: &Options) -> Result<Ended> {
+    let mut trace = Trace::begin(target, Probe::PollConnect);
+    let socket = make(target, Type::STREAM, Some(Protocol::TCP))?;
+    let outcome = match socket.connect(&target.into()).map_err(|error| errno_of(&error)) {
+        Ok(()) => connected(&mut trace),
+        Err(Errno::EINPROGRESS) => polled(&mut trace, &socket, Instant::now() + how.timeout)?,
+        Err(errno) => trace.receive_failed(errno),
+    };
+    trace.tcp = Some(tcp_info(&socket)?);
+    Ok(trace.end(outcome))
+}
+
+fn polled(trace: &mut Trace, socket: &Socket, until: Instant) -> Result<Outcome> {
+    let interest = PollFlags::POLLIN | PollFlags::POLLOUT | PollFlags::POLLPRI;
+    let mut fds = [PollFd::new(socket.as_fd(), interest)];
+    if !wait(&mut fds, Some(until))? {
+        return Ok(Outcome::Silence);
+    }
+    let raised = fds[0].revents().unwrap_or(PollFlags::empty());
+    let names: Vec<_> = raised.iter_names().map(|(name, _)| name).collect();
+    trace.note(What::Polled { events: names.join("|") });
+    Ok(match socket.take_error()? {
+        Some(error) => trace.receive_failed(errno_of(&error)),
+        None => connected(trace),
+    })
+}
+
+fn connected(trace: &mut Trace) -> Outcome {
+    trace.note(What::Connected);
+    Outcome::Connected
 }
 
 /// Sends the request and waits for the first byte of an answer. A stopped process is told from a healthy one only

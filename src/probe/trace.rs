@@ -89,8 +89,7 @@ pub(super) struct Ended {
 impl Ended {
     pub(super) fn since(self, zero: Instant) -> Observation {
         let Trace { target, probe, started, steps, sent, first_line, tcp, errors, .. } = self.trace;
-        let opened_before = matches!(probe, Probe::Idle | Probe::Writing);
-        let from = if opened_before { zero } else { started };
+        let from = if probe.opens_before() { zero } else { started };
         Observation {
             target,
             probe,

@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::open::{Opened, open};
 use super::socket::wait;
 use super::trace::Ended;
-use super::{Observation, Options, Probe, ping, tcp, udp};
+use super::{Observation, Options, Probe, ping, raw_ping, tcp, udp};
 use crate::kernel::netns::NetNs;
 
 /// Open connections under observation, and what is still to be probed.
@@ -37,7 +37,7 @@ impl<'a> Watch<'a> {
     pub fn open(ns: &'a NetNs, targets: &[SocketAddr], how: &Options) -> Result<Self> {
         let (reader, starter) = std::io::pipe().context("cannot make a pipe")?;
         let gate = Arc::new(Gate(reader));
-        let jobs = jobs(targets, how, |probe| matches!(probe, Probe::Idle | Probe::Writing));
+        let jobs = jobs(targets, how, Probe::opens_before);
         let opened = in_parallel(ns, jobs, |(target, probe)| open(target, probe, how))?;
         let watching = opened.into_iter().map(|opened| watch(opened, &gate, how)).collect::<Result<_>>()?;
         Ok(Self { ns, targets: targets.to_vec(), how: how.clone(), zero: None, starter, gate, watching })
@@ -55,11 +55,13 @@ impl<'a> Watch<'a> {
         let zero = self.zero.unwrap_or_else(Instant::now);
         self.starter.write_all(b"!").context("cannot wake the watched connections")?;
         let how = &self.how;
-        let jobs = jobs(&self.targets, how, |probe| !matches!(probe, Probe::Idle | Probe::Writing));
+        let jobs = jobs(&self.targets, how, |probe| !probe.opens_before());
         let mut ended = in_parallel(self.ns, jobs, |(target, probe)| match probe {
             Probe::Udp | Probe::UdpRecverr => udp::probe(target, probe, how),
             Probe::Ping => ping::probe(target, how),
-            Probe::Connect | Probe::Idle | Probe::Writing => tcp::probe(target, how),
+            Probe::RawPing => raw_ping::probe(target, how),
+            Probe::PollConnect => tcp::poll_probe(target, how),
+            _ => tcp::probe(target, how),
         })?;
         for thread in self.watching {
             ended.push(thread.join().map_err(|_| anyhow!("a thread that watched a connection panicked"))??);

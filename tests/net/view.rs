@@ -13,7 +13,7 @@ use super::{At, Segment, targets};
 pub(crate) const BRIEF: Duration = Duration::from_millis(600);
 
 pub(crate) fn everything(timeout: Duration) -> Options {
-    Options { timeout, probes: Probe::ALL.to_vec(), ..Options::default() }
+    Options { timeout, probes: Probe::USUAL.to_vec(), ..Options::default() }
 }
 
 impl Segment {

@@ -9,6 +9,8 @@ use crate::probes::Probe;
 
 /// Longer than the three seconds in which a connect with one repeated SYN, or a cold neighbour, fails.
 const KERNEL_TIMERS: Duration = Duration::from_millis(4500);
+/// Longer than the keepalive and the user timeout of the probes take.
+const BRIEF: Duration = Duration::from_millis(3500);
 /// Of a failure that heals, how long it lasts.
 const CUT: Duration = Duration::from_secs(2);
 
@@ -17,6 +19,7 @@ const ROUTED: &[Location] = &[Location::Routed];
 const EVERYWHERE: &[Location] = &Location::ALL;
 
 /// A failure, made for real and by playdead.
+#[derive(Clone, Copy)]
 pub(crate) struct Failure {
     pub(crate) name: &'static str,
     /// What happens to the peer.
@@ -26,7 +29,10 @@ pub(crate) struct Failure {
     pub(crate) probes: &'static [Probe],
     /// How long is looked.
     pub(crate) timeout: Duration,
+    /// How the network is, before anything is opened.
     pub(crate) prepare: fn(&mut Rig),
+    /// The last thing before the event.
+    pub(crate) before: fn(&mut Rig),
     pub(crate) real: fn(&mut Rig),
     /// playdead's arguments; `HOST` and `PORTS` stand for the peer.
     pub(crate) command: &'static str,
@@ -39,6 +45,16 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// What the row is called, of a peer there.
+    pub(crate) fn row(&self, location: Location) -> String {
+        let by = if self.needs_etcd() { "-etcd" } else { "" };
+        format!("{}-{}{by}", self.name, location.name())
+    }
+
+    pub(crate) fn needs_etcd(&self) -> bool {
+        self.probes.iter().any(|probe| probe.needs_etcd())
+    }
+
     /// playdead's arguments for a peer there.
     pub(crate) fn line(&self, location: Location) -> String {
         let [v4, v6] = crate::places::Family::ALL.map(|family| location.address(family));
@@ -60,6 +76,18 @@ impl Failure {
 
 fn nothing(_: &mut Rig) {}
 
+/// While the peer cannot be reached, something happens there that etcd's watch must hear of later.
+fn change(rig: &mut Rig) {
+    if rig.etcd.is_some() {
+        crate::etcd::change(rig);
+    }
+}
+
+fn unplug_and_change(rig: &mut Rig) {
+    unplug(rig);
+    change(rig);
+}
+
 fn unplug(rig: &mut Rig) {
     rig.segment.unplug();
 }
@@ -74,8 +102,11 @@ fn stop(rig: &mut Rig) {
 }
 
 /// A neighbour is given up after three seconds, and so must not be the connect.
-fn cold(rig: &mut Rig) {
+fn patient(rig: &mut Rig) {
     rig.segment.syn_retries(3);
+}
+
+fn forget_neighbours(rig: &mut Rig) {
     rig.segment.forget_neighbours();
 }
 
@@ -88,12 +119,22 @@ fn quiet(rig: &mut Rig) {
     );
 }
 
-/// A router that does not know the peer yet, and soon gives it up.
-fn answering(rig: &mut Rig) {
-    rig.segment.syn_retries(3);
+fn quiet_with_defaults(rig: &mut Rig) {
+    quiet(rig);
+    rig.segment.sysctl(At::Client, "net.ipv4.tcp_syn_retries=6");
+    rig.segment.sysctl(At::Client, "net.ipv4.tcp_syn_linear_timeouts=4");
+}
+
+/// A router that soon gives up a neighbour that it does not find.
+fn impatient_router(rig: &mut Rig) {
+    patient(rig);
+    rig.segment.unlimited_errors();
     for family in ["ipv4", "ipv6"] {
-        rig.segment.sysctl(At::Router, &format!("net.{family}.neigh.eth0.retrans_time_ms=300"));
+        rig.segment.sysctl(At::Router, &format!("net.{family}.neigh.eth0.retrans_time_ms=100"));
     }
+}
+
+fn forget_at_router(rig: &mut Rig) {
     ip(&["-n", &rig.segment.name(At::Router), "neigh", "flush", "dev", "eth0"]);
 }
 
@@ -141,9 +182,10 @@ fn filter_refusals(rig: &mut Rig) {
     let (at, table, hook) = match rig.location {
         Location::Segment => (At::Switch, "bridge", "forward"),
         Location::Routed => (At::Router, "inet", "forward"),
-        Location::Loopback => (At::Client, "inet", "input"),
+        Location::Loopback => (At::Client, "inet", "prerouting"),
     };
-    rig.segment.nft(at, &format!("table {table} f {{ chain c {{ type filter hook {hook} priority 0; {rules} }}; }}"));
+    rig.segment
+        .nft(at, &format!("table {table} f {{ chain c {{ type filter hook {hook} priority -310; {rules} }}; }}"));
 }
 
 fn filter_and_kill(rig: &mut Rig) {
@@ -170,6 +212,7 @@ const UNPLUGGED: Failure = Failure {
     probes: Probe::PLAIN,
     timeout: KERNEL_TIMERS,
     prepare: nothing,
+    before: nothing,
     real: unplug,
     command: "dead-host HOST",
     beside: nothing,
@@ -183,7 +226,7 @@ const KILLED: Failure = Failure {
     locations: EVERYWHERE,
     real: kill,
     command: "dead-process PORTS",
-    timeout: Duration::from_millis(1500),
+    timeout: BRIEF,
     ..UNPLUGGED
 };
 
@@ -193,52 +236,132 @@ const STOPPED: Failure = Failure {
     locations: EVERYWHERE,
     real: stop,
     command: "hung-process PORTS",
-    timeout: Duration::from_millis(2500),
+    timeout: BRIEF,
     ..UNPLUGGED
 };
 
+/// The probes that open nothing before.
+const NEW: &[Probe] = &[Probe::Connect, Probe::PollConnect, Probe::Udp, Probe::UdpRecverr, Probe::Ping, Probe::RawPing];
+
 /// The probes that a full accept queue is for: what is open already is not touched by it.
-const FULL_QUEUE: &[Probe] = &[Probe::Connect];
+const FULL_QUEUE: &[Probe] = &[Probe::Connect, Probe::PollConnect];
+
+const QUIET: Failure = Failure {
+    name: "unplugged-quiet",
+    what: "unplugged behind a router that stays quiet",
+    locations: ROUTED,
+    prepare: quiet,
+    fast: false,
+    ..UNPLUGGED
+};
+
+const FILTERED: Failure = Failure {
+    name: "killed-filtered",
+    what: "its process killed, its refusals filtered on the way",
+    locations: EVERYWHERE,
+    real: filter_and_kill,
+    command: "hush PORTS",
+    beside: kill,
+    timeout: KERNEL_TIMERS,
+    fast: false,
+    ..KILLED
+};
+
+const LOST_TO: Failure = Failure {
+    name: "lost-to",
+    what: "what goes to it is lost",
+    locations: WIRED,
+    real: lose_to,
+    command: "dead-host HOST --direction to",
+    fast: false,
+    ..UNPLUGGED
+};
+
+const LOST_FROM: Failure = Failure {
+    name: "lost-from",
+    what: "what comes from it is lost",
+    locations: WIRED,
+    real: lose_from,
+    command: "dead-host HOST --direction from",
+    fast: false,
+    ..UNPLUGGED
+};
+
+const REBOOTED: Failure = Failure {
+    name: "rebooted",
+    what: "back without its connections",
+    locations: WIRED,
+    real: reboot,
+    command: "rebooted HOST",
+    timeout: BRIEF,
+    ..UNPLUGGED
+};
+
+const HEALED: Failure = Failure {
+    name: "unplugged-healed",
+    what: "unplugged for two seconds, then plugged in",
+    locations: WIRED,
+    real: unplug_and_change,
+    beside: change,
+    timeout: Duration::from_secs(5),
+    mend: Some(plug_in_again),
+    fast: false,
+    ..UNPLUGGED
+};
+
+/// A sample without shortened timers, and first because it takes the longest.
+const DEFAULTS: Failure = Failure {
+    name: "unplugged-quiet-defaults",
+    what: "unplugged behind a quiet router, the kernel's default timers",
+    prepare: quiet_with_defaults,
+    probes: &[Probe::Connect, Probe::PollConnect],
+    timeout: Duration::from_secs(150),
+    ..QUIET
+};
+
+/// gRPC asks after ten seconds whether its peer is there, and waits a second for the answer.
+const ETCD_KEEPALIVE: Duration = Duration::from_millis(12_500);
+
+/// The same failure, looked at by etcd's client. It sees no more of the way to the peer than the other probes do, so
+/// one location is enough.
+const fn by_etcd(failure: Failure) -> Failure {
+    let (first, _) = failure.locations.split_at(1);
+    Failure { probes: Probe::ETCD, timeout: ETCD_KEEPALIVE, locations: first, fast: false, ..failure }
+}
 
 /// Every failure.
 pub(crate) const ALL: &[Failure] = &[
+    DEFAULTS,
     UNPLUGGED,
+    by_etcd(UNPLUGGED),
     Failure {
         name: "unplugged-cold",
         what: "unplugged at the switch, its neighbour entry cold",
-        prepare: cold,
+        prepare: patient,
+        before: forget_neighbours,
         fast: false,
         ..UNPLUGGED
     },
-    Failure {
-        name: "unplugged-quiet",
-        what: "unplugged behind a router that stays quiet",
-        locations: ROUTED,
-        prepare: quiet,
-        fast: false,
-        ..UNPLUGGED
-    },
+    QUIET,
+    by_etcd(QUIET),
     Failure {
         name: "unplugged-answering",
         what: "unplugged behind a router that answers host unreachable",
         locations: ROUTED,
-        prepare: answering,
+        // What many senders hear at once is chance: what waits for a neighbour is dropped without an error when another
+        // packet comes while the router gives the neighbour up (`neigh_timer_handler`).
+        probes: NEW,
+        prepare: impatient_router,
+        before: forget_at_router,
         fast: false,
         ..UNPLUGGED
     },
     KILLED,
-    Failure {
-        name: "killed-filtered",
-        what: "its process killed, its refusals filtered on the way",
-        locations: EVERYWHERE,
-        real: filter_and_kill,
-        command: "hush PORTS",
-        beside: kill,
-        timeout: KERNEL_TIMERS,
-        fast: false,
-        ..KILLED
-    },
+    by_etcd(KILLED),
+    FILTERED,
+    by_etcd(FILTERED),
     STOPPED,
+    by_etcd(STOPPED),
     Failure {
         name: "stopped-full",
         what: "its process stopped, its accept queue full",
@@ -249,40 +372,12 @@ pub(crate) const ALL: &[Failure] = &[
         fast: false,
         ..STOPPED
     },
-    Failure {
-        name: "lost-to",
-        what: "what goes to it is lost",
-        locations: WIRED,
-        real: lose_to,
-        command: "dead-host HOST --direction to",
-        fast: false,
-        ..UNPLUGGED
-    },
-    Failure {
-        name: "lost-from",
-        what: "what comes from it is lost",
-        locations: WIRED,
-        real: lose_from,
-        command: "dead-host HOST --direction from",
-        fast: false,
-        ..UNPLUGGED
-    },
-    Failure {
-        name: "rebooted",
-        what: "back without its connections",
-        locations: WIRED,
-        real: reboot,
-        command: "rebooted HOST",
-        timeout: Duration::from_millis(1500),
-        ..UNPLUGGED
-    },
-    Failure {
-        name: "unplugged-healed",
-        what: "unplugged for two seconds, then plugged in",
-        locations: WIRED,
-        timeout: Duration::from_secs(5),
-        mend: Some(plug_in_again),
-        fast: false,
-        ..UNPLUGGED
-    },
+    LOST_TO,
+    by_etcd(LOST_TO),
+    LOST_FROM,
+    by_etcd(LOST_FROM),
+    REBOOTED,
+    by_etcd(REBOOTED),
+    HEALED,
+    by_etcd(HEALED),
 ];

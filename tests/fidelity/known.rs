@@ -23,6 +23,18 @@ pub(crate) fn all() -> Vec<Known> {
     table.lines().filter_map(row).collect()
 }
 
+/// Every pattern is about some cell, or it is a slip of the pen.
+pub(crate) fn check(cells: &[String]) -> Result<(), String> {
+    let all = all();
+    let patterns = all.iter().flat_map(|known| &known.patterns);
+    let idle: Vec<_> = patterns.filter(|pattern| !cells.iter().any(|cell| matches(pattern, cell))).collect();
+    if idle.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("no cell of the matrix is meant in docs/fidelity.md by {idle:?}"))
+    }
+}
+
 /// A row that has patterns of cells, each in backticks.
 fn row(line: &str) -> Option<Known> {
     let mut columns = line.strip_prefix('|')?.split('|');

@@ -5,15 +5,19 @@
 
 mod cell;
 mod compare;
+mod draw;
+mod etcd;
 mod failures;
 mod known;
 mod log;
+mod mutation;
 #[path = "../net/mod.rs"]
 mod net;
 mod peer;
 mod places;
 mod probes;
 mod record;
+mod report;
 mod row;
 mod wire;
 
@@ -21,29 +25,42 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
-/// What is to be run, `all` or nothing.
+/// What is to be done: `all` runs all, nothing what is quick, `real` compares each real failure with itself, and
+/// `table` and `json` tell what the last run found.
 const SCOPE: &str = "PLAYDEAD_FIDELITY";
 /// Rows at once: they mostly wait for the kernel's timers, each in up to five sets of namespaces.
-const ROWS_AT_ONCE: usize = 3;
+const ROWS_AT_ONCE: usize = 4;
 
 fn main() -> ExitCode {
     if std::env::var_os(peer::ROLE).is_some() {
         peer::run();
     }
+    let scope = std::env::var(SCOPE).unwrap_or_default();
+    if let Some(document) = report::print(&scope) {
+        return document;
+    }
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(ROWS_AT_ONCE);
-    let all = std::env::var(SCOPE).is_ok_and(|scope| scope == "all");
-    libtest_mimic::run(&arguments, trials(all)).exit_code()
+    libtest_mimic::run(&arguments, trials(scope == "all")).exit_code()
 }
 
 fn trials(all: bool) -> Vec<Trial> {
     let mut trials = Vec::new();
     for failure in failures::ALL {
         for location in failure.locations {
-            let name = format!("{}/{}", failure.name, location.name());
+            let name = failure.row(*location);
             let trial = Trial::test(name, move || row::check(failure, *location).map_err(Into::into));
             trials.push(trial.with_ignored_flag(!all && !failure.fast));
         }
+    }
+    let named = || {
+        let cells: Vec<_> = cell::Cell::all().map(|cell| cell.name()).collect();
+        known::check(&cells).map_err(Into::into)
+    };
+    trials.push(Trial::test("named-differences-are-about-cells", named));
+    for mutation in mutation::ALL {
+        let name = format!("mutation-{}", mutation.name);
+        trials.push(Trial::test(name, || mutation.check().map_err(Into::into)).with_ignored_flag(!all));
     }
     trials
 }

@@ -19,6 +19,8 @@ pub(crate) const ROLE: &str = "PLAYDEAD_FIDELITY_PEER";
 /// How many connections wait for `accept`: few, so that a stopped process soon has a full queue.
 pub(crate) const BACKLOG: i32 = 16;
 const ETCD_PEER_PORT: u16 = 2480;
+/// Where the peer itself is a client of its etcd.
+pub(crate) const ETCD_LOCAL_PORT: u16 = 2481;
 
 /// A process in a namespace. Killed with SIGKILL when dropped.
 pub(crate) struct Process {
@@ -42,7 +44,8 @@ impl Process {
     /// A real etcd of one member that serves clients at these URLs.
     pub(crate) fn etcd(ns: &str, clients: &[String]) -> Self {
         let data = std::env::temp_dir().join(format!("{ns}-etcd"));
-        let (clients, peer) = (clients.join(","), format!("http://127.0.0.1:{ETCD_PEER_PORT}"));
+        let [peer, local] = [ETCD_PEER_PORT, ETCD_LOCAL_PORT].map(|port| format!("http://127.0.0.1:{port}"));
+        let clients = [clients, &[local]].concat().join(",");
         let mut command = Command::new("ip");
         command.args(["netns", "exec", ns, "etcd", "--name", "e", "--data-dir"]).arg(&data);
         command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);

@@ -6,39 +6,65 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use playdead::kernel::netns::NetNs;
-use playdead::probe::{Observation, Options, Outcome, Probe as Library, Watch, What};
+use playdead::probe::{Keepalive, Observation, Options, Outcome, Probe as Library, Watch, What};
 use serde::{Deserialize, Serialize};
 
+use crate::etcd;
 use crate::places::{Family, Rig};
 use crate::record::Seen;
 
 /// The first port; the probe's number is added.
 const FIRST_PORT: u16 = 2379;
 
+/// Asks first when every event is over, also a reboot.
+const KEEPALIVE: Keepalive = Keepalive { idle: 2, interval: 1, count: 1 };
+/// From the probe `ping` to `raw-ping`.
+const PINGS_APART: Duration = Duration::from_millis(15);
+
 /// A way to look at the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Probe {
     Connect,
+    PollConnect,
     Idle,
     Writing,
+    UserTimeout,
+    Keepalive,
+    /// An open connection on which a request was sent that the process has not read.
+    Unread,
     Udp,
     UdpRecverr,
     Ping,
-    /// An open connection on which a request was sent that the process has not read.
-    Unread,
+    RawPing,
+    /// An open `etcdctl watch`: an HTTP/2 connection with its own keepalive.
+    EtcdWatch,
 }
 
 impl Probe {
-    pub(crate) const ALL: &[Self] =
-        &[Self::Connect, Self::Idle, Self::Writing, Self::Udp, Self::UdpRecverr, Self::Ping, Self::Unread];
-
-    /// Those that share a run.
-    pub(crate) const PLAIN: &[Self] = Self::ALL;
+    pub(crate) const ALL: &[Self] = &[
+        Self::Connect,
+        Self::PollConnect,
+        Self::Idle,
+        Self::Writing,
+        Self::UserTimeout,
+        Self::Keepalive,
+        Self::Unread,
+        Self::Udp,
+        Self::UdpRecverr,
+        Self::Ping,
+        Self::RawPing,
+        Self::EtcdWatch,
+    ];
+    /// Those that need no etcd.
+    pub(crate) const PLAIN: &[Self] = Self::ALL.split_at(11).0;
+    /// Those that do.
+    pub(crate) const ETCD: &[Self] = Self::ALL.split_at(11).1;
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Unread => "unread",
+            Self::EtcdWatch => "etcd-watch",
             other => other.library().unwrap().name(),
         }
     }
@@ -47,12 +73,16 @@ impl Probe {
     fn library(self) -> Option<Library> {
         Some(match self {
             Self::Connect => Library::Connect,
+            Self::PollConnect => Library::PollConnect,
             Self::Idle => Library::Idle,
             Self::Writing => Library::Writing,
+            Self::UserTimeout => Library::UserTimeout,
+            Self::Keepalive => Library::Keepalive,
             Self::Udp => Library::Udp,
             Self::UdpRecverr => Library::UdpRecverr,
             Self::Ping => Library::Ping,
-            Self::Unread => return None,
+            Self::RawPing => Library::RawPing,
+            Self::Unread | Self::EtcdWatch => return None,
         })
     }
 
@@ -71,32 +101,37 @@ impl Probe {
     }
 
     pub(crate) fn needs_etcd(self) -> bool {
-        false
+        Self::ETCD.contains(&self)
     }
 
     /// Opens what must be open before the event.
     pub(crate) fn open<'a>(self, rig: &Rig, client: &'a NetNs, timeout: Duration) -> Open<'a> {
         let targets = rig.targets(self.port());
-        match self.library() {
-            Some(probe) => {
-                let how = Options { timeout, probes: vec![probe], ..Options::default() };
-                Open::Library(Watch::open(client, &targets, &how).unwrap())
+        match (self, self.library()) {
+            (_, Some(probe)) => {
+                let how = Options { timeout, probes: vec![probe], keepalive: KEEPALIVE, ..Options::default() };
+                Open::Library(probe, Watch::open(client, &targets, &how).unwrap())
             }
-            None => Open::Unread(targets.map(|target| (family(target), open_unread(client, target))).into(), timeout),
+            (Self::EtcdWatch, _) => {
+                let watches = targets.map(|target| (family(target), etcd::Watch::open(rig, target)));
+                Open::EtcdWatch(watches.into(), timeout)
+            }
+            _ => Open::Unread(targets.map(|target| (family(target), open_unread(client, target))).into(), timeout),
         }
     }
 }
 
 /// A probe that waits for the event.
 pub(crate) enum Open<'a> {
-    Library(Watch<'a>),
+    Library(Library, Watch<'a>),
     Unread(Vec<(Family, TcpStream)>, Duration),
+    EtcdWatch(Vec<(Family, etcd::Watch)>, Duration),
 }
 
 impl Open<'_> {
     /// Time zero.
     pub(crate) fn event(&mut self) {
-        if let Self::Library(watch) = self {
+        if let Self::Library(_, watch) = self {
             watch.event();
         }
     }
@@ -104,19 +139,33 @@ impl Open<'_> {
     /// What each family saw; `happened` is when the event was complete.
     pub(crate) fn finish(self, zero: Instant, happened: Instant) -> Vec<(Family, Seen)> {
         match self {
-            Self::Library(watch) => {
+            Self::Library(probe, watch) => {
+                // Pings have no ports: the one that comes first is known by that.
+                if probe == Library::RawPing {
+                    thread::sleep(PINGS_APART);
+                }
                 let seen = watch.finish().unwrap();
                 let complete_ms = (happened - zero).as_secs_f64() * 1e3;
                 seen.iter().map(|seen| (family(seen.target), from_observation(seen, complete_ms))).collect()
             }
             Self::Unread(streams, timeout) => {
                 let until = Instant::now() + timeout;
-                let start = |(family, stream)| (family, thread::spawn(move || end_of(stream, happened, until)));
-                let threads: Vec<_> = streams.into_iter().map(start).collect();
-                threads.into_iter().map(|(family, thread)| (family, thread.join().unwrap())).collect()
+                in_parallel(streams, |stream| end_of(stream, happened, until))
+            }
+            Self::EtcdWatch(watches, timeout) => {
+                let until = Instant::now() + timeout;
+                in_parallel(watches, |watch| watch.end(happened, until))
             }
         }
     }
+}
+
+fn in_parallel<T: Send>(each: Vec<(Family, T)>, run: impl Fn(T) -> Seen + Sync) -> Vec<(Family, Seen)> {
+    let run = &run;
+    thread::scope(|scope| {
+        let threads: Vec<_> = each.into_iter().map(|(family, one)| (family, scope.spawn(move || run(one)))).collect();
+        threads.into_iter().map(|(family, thread)| (family, thread.join().unwrap())).collect()
+    })
 }
 
 fn family(target: SocketAddr) -> Family {
@@ -127,7 +176,12 @@ fn family(target: SocketAddr) -> Family {
 /// from when the event was complete.
 fn from_observation(seen: &Observation, complete_ms: f64) -> Seen {
     let was_open = seen.started_ms < 0.0;
-    let (from, origin) = if was_open { (complete_ms, complete_ms) } else { (0.0, seen.started_ms) };
+    let (from, origin) = match seen.probe {
+        // Its timer runs since the connection was made.
+        Library::Keepalive => (seen.started_ms, seen.started_ms),
+        _ if was_open => (complete_ms, complete_ms),
+        _ => (0.0, seen.started_ms),
+    };
     let untimed = matches!(seen.outcome, Outcome::Silence | Outcome::Acknowledged | Outcome::Unacknowledged);
     let mut errors: Vec<_> = seen.errors.iter().map(|error| format!("{error:?}")).collect();
     errors.dedup();
@@ -140,10 +194,10 @@ fn from_observation(seen: &Observation, complete_ms: f64) -> Seen {
         errors,
         steps: seen.steps.iter().map(|step| ((step.at_ms - origin).max(0.0), step_name(&step.what))).collect(),
         kernel: seen.tcp.as_ref().map(|tcp| {
-            let Outcome::Answered = seen.outcome else {
-                return format!("{} unacked {} retransmits {}", tcp.state, tcp.unacked > 0, tcp.retransmits > 0);
-            };
-            tcp.state.to_owned()
+            if seen.outcome == Outcome::Answered || tcp.state == "CLOSE" {
+                return tcp.state.to_owned();
+            }
+            format!("{} unacked {} retransmits {}", tcp.state, tcp.unacked > 0, tcp.retransmits > 0)
         }),
         ..Seen::default()
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::failures::Failure;
 use crate::net::At;
 use crate::places::{Family, Rig};
 use crate::probes::Probe;
@@ -33,26 +34,26 @@ pub(crate) struct Seen {
     pub(crate) heard: Vec<(f64, String)>,
 }
 
+/// What happens so long after the event.
+pub(crate) type Later<'a> = (Duration, &'a dyn Fn(&Rig));
+
 /// What one run showed.
 pub(crate) type Record = BTreeMap<(Family, Probe), Seen>;
 
-/// Opens what is to be open, lets the event happen, looks, and gives what was seen. `later` happens so long after the
-/// event.
-pub(crate) fn record(
-    rig: &mut Rig,
-    probes: &[Probe],
-    timeout: Duration,
-    event: impl FnOnce(&mut Rig),
-    later: Option<(Duration, &dyn Fn(&Rig))>,
-) -> Record {
+/// Opens what is to be open, lets the event happen, looks, and gives what was seen.
+pub(crate) fn record(rig: &mut Rig, failure: &Failure, event: impl FnOnce(&mut Rig), later: Option<Later>) -> Record {
+    let (probes, timeout) = (failure.probes, failure.timeout);
     let client = rig.segment.netns(At::Client);
     let taps = Taps::start(rig);
     let mut open: Vec<_> = probes.iter().map(|probe| (*probe, probe.open(rig, &client, timeout))).collect();
     rig.wait_until_quiet();
-    open.iter_mut().for_each(|(_, open)| open.event());
-    let zero = Instant::now();
+    (failure.before)(rig);
+    for (_, open) in &mut open {
+        open.event();
+    }
+    let (zero, began) = (Instant::now(), since_1970());
     event(rig);
-    let (happened, clock) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap());
+    let (happened, clock) = (Instant::now(), since_1970());
     let rig = &*rig;
     let seen: Vec<_> = thread::scope(|scope| {
         thread::sleep(SETTLE);
@@ -64,7 +65,7 @@ pub(crate) fn record(
         }
         threads.into_iter().map(|(probe, thread)| (probe, thread.join().unwrap())).collect()
     });
-    let wire = taps.read(clock, timeout + SETTLE);
+    let wire = taps.read([began, clock], timeout + SETTLE, later.map(|(after, _)| after));
     let mut record = Record::new();
     for (probe, seen) in seen {
         for (family, mut seen) in seen {
@@ -80,12 +81,17 @@ pub(crate) fn record(
     record
 }
 
+/// The clock by which packets are stamped.
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+}
+
 /// Whether the peer's kernel or its process is first to say something about what comes in a heap after a repair is
 /// chance, and differs from one real repair to the next. So is all that follows: only the time of the first is compared.
 fn until_it_resumes(heard: &mut Vec<(f64, String)>, repair: Duration) {
     let repair_ms = repair.as_secs_f64() * 1e3;
     if let Some(first) = heard.iter().position(|(at, _)| *at > repair_ms) {
         heard.truncate(first + 1);
-        heard[first].1 = "something".to_owned();
+        "something".clone_into(&mut heard[first].1);
     }
 }

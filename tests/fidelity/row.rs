@@ -7,7 +7,7 @@ use crate::compare::compare;
 use crate::failures::Failure;
 use crate::known;
 use crate::places::{Location, Rig, Vantage};
-use crate::record::{Record, record};
+use crate::record::{Later, Record, record};
 
 /// How often a row is measured again because times, and only times, differ: the machine has other things to do.
 const REPEATS: u32 = 2;
@@ -19,7 +19,7 @@ pub(crate) fn check(failure: &'static Failure, location: Location) -> std::resul
     let results = measure(failure, location);
     if let Some(directory) = std::env::var_os(DIRECTORY) {
         let lines: Vec<_> = results.iter().map(|result| serde_json::to_string(result).unwrap() + "\n").collect();
-        let name = format!("{}-{}.jsonl", failure.name, location.name());
+        let name = failure.row(location) + ".jsonl";
         std::fs::write(std::path::Path::new(&directory).join(name), lines.concat()).unwrap();
     }
     let wrong: Vec<_> = results.iter().filter_map(Result::wrong).collect();
@@ -71,9 +71,7 @@ fn compared(failure: &'static Failure, location: Location, vantages: &[Vantage])
 }
 
 /// What the client sees of the failure: made by playdead from this vantage, or for real.
-fn run(failure: &Failure, location: Location, vantage: Option<Vantage>) -> Record {
-    let mut rig = Rig::new(location, failure.probes.iter().any(|probe| probe.needs_etcd()));
-    (failure.prepare)(&mut rig);
+pub(crate) fn run(failure: &Failure, location: Location, vantage: Option<Vantage>) -> Record {
     let event = |rig: &mut Rig| match vantage {
         None => (failure.real)(rig),
         Some(vantage) => failure.simulate(rig, vantage),
@@ -83,5 +81,17 @@ fn run(failure: &Failure, location: Location, vantage: Option<Vantage>) -> Recor
         Some(vantage) => drop(rig.segment.playdead(vantage.at(), "heal")),
     };
     let later = failure.mended_after().map(|after| (after, &mend as &dyn Fn(&Rig)));
-    record(&mut rig, failure.probes, failure.timeout, event, later)
+    run_with(failure, location, event, later)
+}
+
+/// What the client sees of whatever happens to a peer that is prepared for this failure.
+pub(crate) fn run_with(
+    failure: &Failure,
+    location: Location,
+    event: impl FnOnce(&mut Rig),
+    later: Option<Later>,
+) -> Record {
+    let mut rig = Rig::new(location, failure.needs_etcd());
+    (failure.prepare)(&mut rig);
+    record(&mut rig, failure, event, later)
 }

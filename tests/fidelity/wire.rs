@@ -20,6 +20,9 @@ use crate::net::capture::Capture;
 use crate::places::{Family, Location, Rig};
 use crate::probes::Probe;
 
+/// Before a keepalive of etcd's client can have been sent.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
 /// Times in milliseconds and what was seen then.
 pub(crate) type Timed = Vec<(f64, String)>;
 /// By family and probe: what the client sent, and what it heard.
@@ -49,8 +52,9 @@ impl Taps {
         Self { sent, heard: Log::start(&rig.segment), peers }
     }
 
-    /// What passed until so long after the event, which was complete at `clock`.
-    pub(crate) fn read(self, clock: Duration, until: Duration) -> Wire {
+    /// What passed until so long after the event, which began at `zero`, was complete at `clock`, and was mended later.
+    pub(crate) fn read(self, [zero, clock]: [Duration; 2], until: Duration, mended: Option<Duration>) -> Wire {
+        let mended = clock + mended.unwrap_or(until);
         let sent = self.sent.iter().flat_map(|(tap, device, lo)| {
             // What passes lo is seen twice: when it is sent, and when it arrives.
             let frames = tap.frames().into_iter().filter(move |frame| frame.device == *device);
@@ -59,7 +63,16 @@ impl Taps {
         let heard = self.heard.read().into_iter().map(|(time, packet)| (time, false, packet));
         let mut packets: Vec<_> = sent.chain(heard).filter(|(time, ..)| *time <= clock + until).collect();
         packets.sort_by_key(|(time, ..)| *time);
-        let mut reader = Reader { peers: self.peers, clock, flows: HashMap::new(), wire: Wire::new() };
+        let mut reader = Reader {
+            peers: self.peers,
+            zero,
+            clock,
+            flows: HashMap::new(),
+            echoes: Vec::new(),
+            last_of_etcd: HashMap::new(),
+            mended,
+            wire: Wire::new(),
+        };
         for (time, sent, packet) in &packets {
             reader.take(*time, *sent, packet);
         }
@@ -78,12 +91,23 @@ struct Flow {
     first_sent: HashMap<u32, Duration>,
     /// Behind the last byte that the client sent.
     next: u32,
+    /// The number of the client's FIN, and one more.
+    closed: Option<u32>,
+    /// The last that was heard is an acknowledgment without data.
+    last_was_bare: bool,
 }
 
 struct Reader {
     peers: [IpAddr; 2],
+    zero: Duration,
     clock: Duration,
     flows: HashMap<(bool, u16, u16), Flow>,
+    /// The identifiers of echo requests, in the order of their coming.
+    echoes: Vec<(Family, u16)>,
+    /// The last packet of etcd's client before the event.
+    last_of_etcd: HashMap<Family, Duration>,
+    /// After it, what is sent again depends on chance.
+    mended: Duration,
     wire: Wire,
 }
 
@@ -93,20 +117,48 @@ impl Reader {
         let Ok(packet) = SlicedPacket::from_ip(packet) else { return };
         let Some((from, to, ip)) = ip_header(&packet) else { return };
         let family = if from.is_ipv4() { Family::V4 } else { Family::V6 };
+        // The client's own kernel tells itself that it found no neighbour: of which packet is chance.
+        if from == to && !self.is_peer(from) {
+            return;
+        }
         match &packet.transport {
             Some(TransportSlice::Tcp(tcp)) => {
                 let Some((probe, outward)) = self.probe_of(from, to, tcp.source_port(), tcp.destination_port()) else {
                     return;
                 };
+                if probe.needs_etcd() {
+                    self.take_of_etcd(family, probe, sent && outward && tcp.syn(), time);
+                    return;
+                }
                 let client_port = if outward { tcp.source_port() } else { tcp.destination_port() };
                 let key = (from.is_ipv4(), client_port, probe.port());
                 let flow = self.flows.entry(key).or_default();
                 let entry = self.wire.entry((family, probe)).or_default();
                 if outward && sent {
-                    entry.0.extend(flow.sent(tcp, time));
-                } else if !outward && !sent {
-                    let at = since(time, flow.began.map_or(self.clock, |began| began.max(self.clock)));
-                    entry.1.push((at, format!("{} {ip}", flow.heard(tcp))));
+                    entry.0.extend(flow.sent(tcp, time).filter(|_| time < self.mended));
+                } else if !outward && !sent && !flow.is_about_closing(tcp) {
+                    // A keepalive counts from when the connection was made.
+                    let began = flow.began.unwrap_or(self.clock);
+                    let origin = if probe == Probe::Keepalive { began } else { began.max(self.clock) };
+                    let text = format!("{} {ip}", flow.heard(tcp));
+                    let is_bare = is_bare(tcp);
+                    // How many segments one acknowledgment is about depends on when the peer's kernel runs.
+                    if flow.last_was_bare && is_bare && tcp.options().len() <= TIMESTAMPS {
+                        entry.1.last_mut().unwrap().1 = text;
+                    } else {
+                        entry.1.push((since(time, origin), text));
+                    }
+                    flow.last_was_bare = is_bare;
+                }
+            }
+            Some(TransportSlice::Icmpv4(icmp)) if sent => {
+                if let Icmpv4Type::EchoRequest(echo) = icmp.icmp_type() {
+                    self.pinged(family, echo.id, time);
+                }
+            }
+            Some(TransportSlice::Icmpv6(icmp)) if sent => {
+                if let Icmpv6Type::EchoRequest(echo) = icmp.icmp_type() {
+                    self.pinged(family, echo.id, time);
                 }
             }
             _ if sent => {}
@@ -117,9 +169,8 @@ impl Reader {
                 }
             }
             Some(TransportSlice::Icmpv4(icmp)) => match icmp.icmp_type() {
-                Icmpv4Type::EchoReply(_) if self.is_peer(from) => {
-                    let text = format!("echo reply of {} bytes {ip}", icmp.payload().len());
-                    self.hear(family, Probe::Ping, time, text);
+                Icmpv4Type::EchoReply(echo) if self.is_peer(from) => {
+                    self.hear_echo(family, echo.id, time, icmp.payload().len(), &ip);
                 }
                 Icmpv4Type::EchoRequest(_) => {}
                 _ => {
@@ -128,9 +179,8 @@ impl Reader {
                 }
             },
             Some(TransportSlice::Icmpv6(icmp)) => match icmp.icmp_type() {
-                Icmpv6Type::EchoReply(_) if self.is_peer(from) => {
-                    let text = format!("echo reply of {} bytes {ip}", icmp.payload().len());
-                    self.hear(family, Probe::Ping, time, text);
+                Icmpv6Type::EchoReply(echo) if self.is_peer(from) => {
+                    self.hear_echo(family, echo.id, time, icmp.payload().len(), &ip);
                 }
                 Icmpv6Type::DestinationUnreachable(_)
                 | Icmpv6Type::TimeExceeded(_)
@@ -142,6 +192,22 @@ impl Reader {
                 _ => {}
             },
             None => {}
+        }
+    }
+
+    /// Of etcd's client only when it gives its connection up and connects anew: how the frames of HTTP/2 fall into
+    /// segments is chance, and so are the times of what it tries after that (gRPC draws lots). What it notices at once
+    /// counts from the event, what its keepalive notices from the last packet before it.
+    fn take_of_etcd(&mut self, family: Family, probe: Probe, is_new: bool, time: Duration) {
+        if time <= self.zero {
+            self.last_of_etcd.insert(family, time);
+        } else if is_new {
+            let last = self.last_of_etcd.get(&family).copied().unwrap_or_default();
+            let origin = if time < self.zero + AT_ONCE { self.zero } else { last };
+            let (sent, _) = self.wire.entry((family, probe)).or_default();
+            if sent.is_empty() {
+                sent.push((since(time, origin), "connects anew".to_owned()));
+            }
         }
     }
 
@@ -165,15 +231,34 @@ impl Reader {
         self.wire.entry((family, probe)).or_default().1.push((at, what));
     }
 
+    fn pinged(&mut self, family: Family, id: u16, time: Duration) {
+        if time > self.clock && !self.echoes.contains(&(family, id)) {
+            self.echoes.push((family, id));
+        }
+    }
+
+    /// The probe `ping` begins first.
+    fn pinger(&self, family: Family, id: u16) -> Option<Probe> {
+        let mut of_family = self.echoes.iter().filter(|(of, _)| *of == family);
+        let number = of_family.position(|(_, known)| *known == id)?;
+        [Probe::Ping, Probe::RawPing].get(number).copied()
+    }
+
+    fn hear_echo(&mut self, family: Family, id: u16, time: Duration, length: usize, ip: &str) {
+        if let Some(probe) = self.pinger(family, id) {
+            self.hear(family, probe, time, format!("echo reply of {length} bytes {ip}"));
+        }
+    }
+
     /// An ICMP error is about what it quotes.
     fn hear_error(&mut self, family: Family, time: Duration, quoted: &[u8], what: &str) {
-        let Ok((to, ip, ports)) = quote(quoted) else { return };
+        let Some((to, ip, about)) = quote(quoted) else { return };
         if !self.is_peer(to) {
             return;
         }
-        let (probe, about) = match ports {
-            Some((kind, port)) => (Probe::at_port(port), kind),
-            None => (Some(Probe::Ping), "ICMP"),
+        let (probe, about) = match about {
+            About::Port(kind, port) => (Probe::at_port(port), kind),
+            About::Echo(id) => (self.pinger(family, id), "echo"),
         };
         let Some(probe) = probe else { return };
         let text = format!("{what} quotes {} bytes: {about} to {to} {ip}", quoted.len());
@@ -197,12 +282,21 @@ impl Flow {
             let first = *self.first_sent.entry(u32::MAX).or_insert(time);
             return Some((since(time, first), "keepalive".to_owned()));
         }
+        if tcp.fin() {
+            self.closed = Some(number.wrapping_add(length).wrapping_add(1));
+        }
         if length == 0 {
             return None;
         }
         self.next = self.next.max(number.wrapping_add(length));
         let first = *self.first_sent.entry(number).or_insert(time);
         (first != time).then(|| (since(time, first), format!("again seq {number}")))
+    }
+
+    /// The client has ended it, which is no part of the failure.
+    fn is_about_closing(&self, tcp: &TcpSlice) -> bool {
+        let Some((closed, start)) = self.closed.zip(self.client_start) else { return false };
+        tcp.ack() && tcp.acknowledgment_number().wrapping_sub(start) == closed
     }
 
     fn heard(&mut self, tcp: &TcpSlice) -> String {
@@ -223,6 +317,13 @@ impl Flow {
             options(tcp, self.client_start)
         )
     }
+}
+
+/// The length of the timestamps' option with its padding.
+const TIMESTAMPS: usize = 12;
+
+fn is_bare(tcp: &TcpSlice) -> bool {
+    tcp.ack() && tcp.payload().is_empty() && !(tcp.syn() || tcp.fin() || tcp.rst())
 }
 
 fn flags(tcp: &TcpSlice) -> String {
@@ -270,13 +371,18 @@ fn header4(ttl: u8, df: bool, id: u16, tos: u8) -> String {
     format!("ttl {ttl}{} {numbered} tos {tos}", if df { " DF" } else { "" })
 }
 
-/// Of the packet that an error quotes: to whom it went, its header, and its protocol and port.
-type Quote = (IpAddr, String, Option<(&'static str, u16)>);
+/// What a quoted packet was.
+enum About {
+    /// TCP or UDP, and the port that it went to.
+    Port(&'static str, u16),
+    /// An echo request, by its identifier.
+    Echo(u16),
+}
 
-fn quote(bytes: &[u8]) -> Result<Quote, ()> {
-    // ICMPv4's own "unused" word and ICMPv6's are part of the header for etherparse.
-    let packet = LaxSlicedPacket::from_ip(bytes).map_err(drop)?;
-    let (to, header) = match packet.net.as_ref().ok_or(())? {
+/// Of the packet that an error quotes: to whom it went, its header, and what it was.
+fn quote(bytes: &[u8]) -> Option<(IpAddr, String, About)> {
+    let packet = LaxSlicedPacket::from_ip(bytes).ok()?;
+    let (to, header) = match packet.net.as_ref()? {
         LaxNetSlice::Ipv4(ip) => {
             let ip = ip.header();
             let text = header4(ip.ttl(), ip.dont_fragment(), ip.identification(), ip.dcp().value());
@@ -286,14 +392,21 @@ fn quote(bytes: &[u8]) -> Result<Quote, ()> {
             let ip = ip.header();
             (ip.destination_addr().into(), format!("hops {} class {}", ip.hop_limit(), ip.traffic_class()))
         }
-        LaxNetSlice::Arp(_) => return Err(()),
+        LaxNetSlice::Arp(_) => return None,
     };
-    let ports = match packet.transport {
-        Some(TransportSlice::Tcp(tcp)) => Some(("TCP", tcp.destination_port())),
-        Some(TransportSlice::Udp(udp)) => Some(("UDP", udp.destination_port())),
-        _ => None,
+    let about = match packet.transport? {
+        TransportSlice::Tcp(tcp) => About::Port("TCP", tcp.destination_port()),
+        TransportSlice::Udp(udp) => About::Port("UDP", udp.destination_port()),
+        TransportSlice::Icmpv4(icmp) => match icmp.icmp_type() {
+            Icmpv4Type::EchoRequest(echo) => About::Echo(echo.id),
+            _ => return None,
+        },
+        TransportSlice::Icmpv6(icmp) => match icmp.icmp_type() {
+            Icmpv6Type::EchoRequest(echo) => About::Echo(echo.id),
+            _ => return None,
+        },
     };
-    Ok((to, header, ports))
+    Some((to, header, about))
 }
 
 fn since(time: Duration, origin: Duration) -> f64 {

@@ -86,7 +86,7 @@ fn fill(tally: Tally) -> (&'static str, &'static str) {
 fn legend(y: usize) -> Group {
     let mut group = Group::new();
     for (number, (colour, meaning)) in [EQUAL, NAMED, WRONG, NEVER, NONE].into_iter().enumerate() {
-        let x = MARGIN + number * 232;
+        let x = MARGIN + number * 238;
         group = group.add(rectangle((x, y), (18, 18), colour, "#666666"));
         group = group.add(text((x + 24, y + 14), "start", meaning).set("font-size", 11));
     }

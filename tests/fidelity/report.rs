@@ -64,6 +64,7 @@ pub(crate) fn columns() -> Vec<(Location, Vantage, Family)> {
 /// The rows: every failure by its name, and what happens in it.
 pub(crate) fn rows() -> Vec<(&'static str, &'static str)> {
     let mut rows: Vec<_> = failures::ALL.iter().map(|failure| (failure.name, failure.what)).collect();
+    // A failure that etcd's client looks at is in the list twice, one behind the other.
     rows.dedup();
     rows
 }

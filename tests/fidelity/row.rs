@@ -58,7 +58,7 @@ fn compared(failure: &'static Failure, location: Location, vantages: &[Vantage])
         let join = |(vantage, thread): (Vantage, thread::ScopedJoinHandle<Record>)| (vantage, thread.join().unwrap());
         (real.join().unwrap(), simulated.into_iter().map(join).collect::<Vec<_>>())
     });
-    let known = known::all();
+    let known = if with_itself { Vec::new() } else { known::all() };
     let of_cell = |cell: Cell| {
         let (_, simulated) = simulated.iter().find(|(vantage, _)| *vantage == cell.vantage)?;
         let key = (cell.family, cell.probe);

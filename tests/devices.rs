@@ -36,14 +36,10 @@ impl Change {
             ip(&["-n", &client, "link", "set", device, "up"]);
             ip(&["-n", &client, "addr", "add", "10.99.0.1/24", "dev", device]);
             ip(&["-n", &client, "addr", "add", "fd99::1/64", "dev", device, "nodad"]);
-            let mac = segment.inside(At::Peer, &["cat", "/sys/class/net/eth0/address"]);
-            for target in targets() {
-                let address = target.ip().to_string();
-                ip(&["-n", &client, "neigh", "replace", &address, "lladdr", mac.trim(), "dev", device]);
-            }
+            segment.pin_neighbours_on(device);
         };
         match self {
-            Self::Renamed => drop(ip(&["-n", &client, "link", "set", "eth0", "name", "wan0"])),
+            Self::Renamed => segment.rename("eth0", "wan0"),
             Self::MadeAgain => {
                 ip(&["-n", &client, "link", "del", "eth0"]);
                 plug_in("eth0", "c");
@@ -205,9 +201,8 @@ fn three_hundred_devices_and_ports_are_hooked_all() {
 fn a_device_whose_name_nft_cannot_write_is_judged_like_one_that_came_later() {
     let segment = Segment::new();
     let _server = segment.serve();
-    let client = segment.name(At::Client);
     for name in ["a\"b", "a*"] {
-        ip(&["-n", &client, "link", "set", "eth0", "name", name]);
+        segment.rename("eth0", name);
         for (kind, expect) in
             [(format!("dead-host {HOST}"), Expect::DeadHost), (format!("dead-process {PROCESS}"), Expect::DeadProcess)]
         {
@@ -215,7 +210,7 @@ fn a_device_whose_name_nft_cannot_write_is_judged_like_one_that_came_later() {
             assert_met(expect, &segment.look(BRIEF, &targets()));
             segment.heal(At::Client);
         }
-        ip(&["-n", &client, "link", "set", name, "name", "eth0"]);
+        segment.rename(name, "eth0");
     }
 }
 

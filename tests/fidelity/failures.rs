@@ -122,7 +122,7 @@ fn quiet(rig: &mut Rig) {
 fn quiet_with_defaults(rig: &mut Rig) {
     quiet(rig);
     rig.segment.sysctl(At::Client, "net.ipv4.tcp_syn_retries=6");
-    rig.segment.sysctl(At::Client, "net.ipv4.tcp_syn_linear_timeouts=4");
+    rig.segment.linear_syns(4);
 }
 
 /// A router that soon gives up a neighbour that it does not find.

@@ -206,11 +206,15 @@ impl Segment {
 
     /// Neighbour entries that never fail, as behind a quiet router.
     pub(crate) fn pin_neighbours(&self) {
+        self.pin_neighbours_on("eth0");
+    }
+
+    pub(crate) fn pin_neighbours_on(&self, device: &str) {
         let shown = self.inside(At::Peer, &["cat", "/sys/class/net/eth0/address"]);
         for target in targets() {
             let address = target.ip().to_string();
             let client = self.name(At::Client);
-            ip(&["-n", &client, "neigh", "replace", &address, "lladdr", shown.trim(), "dev", "eth0"]);
+            ip(&["-n", &client, "neigh", "replace", &address, "lladdr", shown.trim(), "dev", device]);
         }
     }
 
@@ -229,7 +233,23 @@ impl Segment {
     /// The client gives a connect up after so many repeated SYNs, sent after 1, 3, 7, ... seconds.
     pub(crate) fn syn_retries(&self, number: u8) {
         self.sysctl(At::Client, &format!("net.ipv4.tcp_syn_retries={number}"));
-        self.sysctl(At::Client, "net.ipv4.tcp_syn_linear_timeouts=0");
+        self.linear_syns(0);
+    }
+
+    /// So many SYNs are repeated after a second each before the times double. Kernels before 6.5 double at once.
+    pub(crate) fn linear_syns(&self, number: u8) {
+        let setting = format!("net.ipv4.tcp_syn_linear_timeouts={number}");
+        self.inside(At::Client, &["sysctl", "-e", "-q", "-w", &setting]);
+    }
+
+    /// Gives a device of the client another name. Kernels before 6.3 rename none that is up; one that was down has to be
+    /// given its IPv6 address and its neighbours again.
+    pub(crate) fn rename(&self, device: &str, name: &str) {
+        let client = self.name(At::Client);
+        ip(&["-n", &client, "link", "set", device, "down"]);
+        ip(&["-n", &client, "link", "set", device, "name", name, "up"]);
+        ip(&["-n", &client, "addr", "replace", "fd99::1/64", "dev", name, "nodad"]);
+        self.pin_neighbours_on(name);
     }
 
     /// The client's own routing refuses the peer.

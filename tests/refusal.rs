@@ -3,6 +3,7 @@
 mod net;
 
 use std::io::{ErrorKind, Write};
+use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -163,5 +164,26 @@ fn two_hundred_connects_in_a_row_are_each_refused_at_once() {
                 assert!(start.elapsed() < Duration::from_millis(50), "{at:?} {number}: {:?}", start.elapsed());
             }
         }
+    }
+}
+
+/// The kernel limits the ICMP errors that it sends to one host, and so must whatever sends them in its stead.
+#[test]
+fn a_burst_of_datagrams_draws_as_many_errors_as_from_a_killed_process() {
+    let count = |segment: &Segment, target| {
+        let burst = || {
+            let socket = UdpSocket::bind(if SocketAddr::is_ipv6(&target) { "[::]:0" } else { "0.0.0.0:0" }).unwrap();
+            socket.connect(target).unwrap();
+            (0..200).filter(|_| socket.send(b"?").is_err()).count()
+        };
+        segment.client().run(burst).unwrap()
+    };
+    // Nobody serves UDP there, so the real refusal needs no killing.
+    let segment = Segment::new();
+    let real = targets().map(|target| count(&segment, target));
+    for place in [At::Client, At::Peer, At::Switch] {
+        let segment = Segment::new();
+        segment.playdead(place, KILLED);
+        assert_eq!(targets().map(|target| count(&segment, target)), real, "written at {place:?}");
     }
 }

@@ -27,7 +27,17 @@ a client 10.61.0.2/24 eth0; a client fd61::2/64 eth0; a host 10.61.0.1/24 outer;
 a host 10.62.0.1/24 br0; a host fd62::1/64 br0; a inside 10.62.0.2/24 eth0; a inside fd62::2/64 eth0
 ip -n ${P}inside route add default via 10.62.0.1; ip -n ${P}inside -6 route add default via fd62::1
 ip netns exec ${P}host sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
-ip netns exec ${P}host nft -f - <<N
+"#;
+
+/// How the host translates: with nftables, or with the iptables of old, of which `nf_tables` lists nothing.
+#[derive(Debug, Clone, Copy)]
+enum Translator {
+    Nft,
+    OldIptables,
+}
+
+const BY_NFT: &str = r"
+exec ip netns exec ${P}host nft -f - <<N
 table inet publish {
   chain in {
     type nat hook prerouting priority dstnat
@@ -41,15 +51,27 @@ table inet publish {
   }
 }
 N
-"#;
+";
+
+const BY_OLD_IPTABLES: &str = r"
+for chain in PREROUTING OUTPUT; do
+  ip netns exec ${P}host iptables-legacy -t nat -A $chain -p tcp -d 10.61.0.1 --dport 2379 -j DNAT --to 10.62.0.2:2380
+  ip netns exec ${P}host ip6tables-legacy -t nat -A $chain -p tcp -d fd61::1 --dport 2379 -j DNAT --to '[fd62::2]:2380'
+done
+";
 
 struct Published(String);
 
 impl Published {
-    fn new(tag: &str) -> Self {
+    fn new(tag: &str, translator: Translator) -> Self {
         let nanos = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
         let published = Self(format!("pdt{:x}{nanos:x}{tag}", std::process::id()));
-        let wired = Command::new("bash").args(["-c", WIRING]).env("P", &published.0).status().unwrap();
+        let rules = match translator {
+            Translator::Nft => BY_NFT,
+            Translator::OldIptables => BY_OLD_IPTABLES,
+        };
+        let script = format!("{WIRING}{rules}");
+        let wired = Command::new("bash").args(["-c", &script]).env("P", &published.0).status().unwrap();
         assert!(wired.success(), "the namespaces of a published port cannot be made");
         published.serve();
         published
@@ -110,8 +132,8 @@ impl Drop for Published {
     }
 }
 
-fn dead_by_either_name(kind: &str, tag: &str, error: ErrorKind) {
-    let published = Published::new(tag);
+fn dead_by_either_name(kind: &str, tag: &str, translator: Translator, error: ErrorKind) {
+    let published = Published::new(tag, translator);
     published.everybody_is_served("before");
     for peers in [PUBLISHED, INSIDE] {
         published.playdead(&[kind, peers[0], peers[1]]);
@@ -123,20 +145,25 @@ fn dead_by_either_name(kind: &str, tag: &str, error: ErrorKind) {
 
 #[test]
 fn a_dead_process_behind_dnat_refuses_whichever_address_was_named() {
-    dead_by_either_name("dead-process", "p", ErrorKind::ConnectionRefused);
+    dead_by_either_name("dead-process", "p", Translator::Nft, ErrorKind::ConnectionRefused);
 }
 
 #[test]
 fn a_dead_host_behind_dnat_is_silent_whichever_address_was_named() {
-    dead_by_either_name("dead-host", "h", ErrorKind::TimedOut);
+    dead_by_either_name("dead-host", "h", Translator::Nft, ErrorKind::TimedOut);
 }
 
 #[test]
 fn a_machine_named_without_a_port_is_dead_to_those_who_come_by_its_published_address() {
-    let published = Published::new("m");
+    let published = Published::new("m", Translator::Nft);
     published.everybody_is_served("before");
     published.playdead(&["dead-host", "10.62.0.2", "fd62::2"]);
     published.everybody_finds("dead-host", ErrorKind::TimedOut);
     published.playdead(&["heal"]);
     published.everybody_is_served("healed");
+}
+
+#[test]
+fn the_iptables_of_old_translate_too() {
+    dead_by_either_name("dead-process", "o", Translator::OldIptables, ErrorKind::ConnectionRefused);
 }

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 
 use crate::encode::{Builder, parse_chain_type, request_chains};
+use crate::kernel::machine::{LegacyTables, legacy_tables};
 use crate::kernel::netns::NetNs;
 use crate::kernel::nft::Nft;
 use crate::kernel::route::{self, Interface};
@@ -24,7 +25,7 @@ pub(super) fn vantage(ns: &NetNs, nft: Option<&Nft>) -> Result<Vantage> {
         devices: interfaces.iter().filter(|i| sends_frames(i) && nft_can_name(&i.name)).map(device).collect(),
         loopback: lo.index,
         ports,
-        translates: nft.map(translates).transpose()?.unwrap_or(false),
+        translates: nft.map(|nft| translates(ns, nft)).transpose()?.unwrap_or(false),
         bridge_reject,
     })
 }
@@ -45,9 +46,15 @@ fn device(interface: &Interface) -> Device {
     Device { index: interface.index, name: interface.name.clone() }
 }
 
-fn translates(nft: &Nft) -> Result<bool> {
+/// By nftables, or by the iptables of old, of whose tables `nf_tables` knows nothing.
+fn translates(ns: &NetNs, nft: &Nft) -> Result<bool> {
     let chains = nft.dump(&request_chains())?;
-    Ok(chains.iter().filter_map(|message| parse_chain_type(message)).any(|kind| kind == "nat"))
+    let by_nft = chains.iter().filter_map(|message| parse_chain_type(message)).any(|kind| kind == "nat");
+    let of_old = match legacy_tables(ns)? {
+        LegacyTables::Are(tables) => tables.iter().any(|table| table.ends_with(":nat")),
+        LegacyTables::Hidden => false,
+    };
+    Ok(by_nft || of_old)
 }
 
 /// How a bridge of the namespace can refuse: two dry transactions.

@@ -13,6 +13,17 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// `PACKET_OUTGOING`: what a device is given to send.
 const OUTGOING: u8 = 4;
 
+/// A packet, from its IP header on, as a device was given it.
+pub(crate) struct Frame {
+    /// The kernel's time, since 1970.
+    pub(crate) time: Duration,
+    /// The number of the device.
+    pub(crate) device: usize,
+    /// The device was given it to send.
+    pub(crate) outgoing: bool,
+    pub(crate) packet: Vec<u8>,
+}
+
 /// A capture of what is sent. It has room for what short tests send.
 pub(crate) struct Capture {
     socket: Socket,
@@ -23,9 +34,19 @@ impl Capture {
         let all = Protocol::from(i32::from(3_u16.to_be()));
         let socket = ns.run(|| Socket::new(Domain::PACKET, Type::DGRAM, Some(all))).unwrap().unwrap();
         socket.set_nonblocking(true).unwrap();
-        socket.set_recv_buffer_size(4 << 20).unwrap();
+        nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::RcvBufForce, &(32 << 20)).unwrap();
         nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::ReceiveTimestampns, &true).unwrap();
         Self { socket }
+    }
+
+    /// All that came since the last call, with what of it is needed to tell the devices and directions apart.
+    pub(crate) fn frames(&self) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        let mut buffer = [0; 2048];
+        while let Some((length, kind, time, device)) = self.next_of_any(&mut buffer) {
+            frames.push(Frame { time, device, outgoing: kind == OUTGOING, packet: buffer[..length].to_vec() });
+        }
+        frames
     }
 
     /// When the SYNs to each of these were sent, counted from the first, in the kernel's time.
@@ -68,6 +89,11 @@ impl Capture {
 
     /// Length, packet type and time.
     fn next(&self, buffer: &mut [u8]) -> Option<(usize, u8, Duration)> {
+        self.next_of_any(buffer).map(|(length, kind, time, _)| (length, kind, time))
+    }
+
+    /// Length, packet type, time and the number of the device.
+    fn next_of_any(&self, buffer: &mut [u8]) -> Option<(usize, u8, Duration, usize)> {
         let mut parts = [IoSliceMut::new(buffer)];
         let mut space = nix::cmsg_space!(nix::sys::time::TimeSpec);
         let got = recvmsg::<LinkAddr>(self.socket.as_raw_fd(), &mut parts, Some(&mut space), MsgFlags::empty()).ok()?;
@@ -75,7 +101,8 @@ impl Capture {
             ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
             _ => None,
         });
-        Some((got.bytes, got.address.unwrap().pkttype(), time.unwrap()))
+        let from = got.address.unwrap();
+        Some((got.bytes, from.pkttype(), time.unwrap(), from.ifindex()))
     }
 }
 

@@ -178,16 +178,21 @@ impl Segment {
 
     /// Takes the peer's power and gives it back: its machine has the same addresses and knows nothing any more.
     pub(crate) fn reboot(&self, server: Server) -> Server {
+        self.reboot_machine(|| drop(server));
+        self.serve()
+    }
+
+    /// The same without a process afterwards; `end` ends what runs.
+    pub(crate) fn reboot_machine(&self, end: impl FnOnce()) {
         let (peer, switch) = (self.name(At::Peer), self.name(At::Switch));
         self.unplug();
-        drop(server);
+        end();
         ip(&["-n", &peer, "link", "del", "eth0"]);
         ip(&["netns", "del", &peer]);
         ip(&["netns", "add", &peer]);
         plug_in(&peer, &switch, "p", 2);
         self.lead_peer_back();
         self.warm_neighbours();
-        self.serve()
     }
 
     /// Gives the peer these nftables rules.

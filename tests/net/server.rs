@@ -64,6 +64,10 @@ impl Drop for Server {
 #[test]
 #[ignore = "a server that the tests start and kill"]
 fn process() {
+    run();
+}
+
+fn run() -> ! {
     for port in [OTHER_PORT, PORT] {
         let listener = TcpListener::bind(("::", port)).unwrap();
         thread::spawn(move || accept(&listener));

@@ -96,13 +96,7 @@ pub(super) fn legacy(place: &Place) -> Result<Finding> {
         return Ok(Finding::ok(what, "no tables"));
     }
     let found = tables.join(", ");
-    Ok(if tables.iter().any(|table| table.ends_with(":nat")) {
-        Finding::new(what, State::Limited, found)
-            .costs("a peer behind their address translation has to be named by its own address")
-            .mend("iptables-legacy -t nat -S; or use iptables-nft")
-    } else {
-        Finding::ok(what, found).costs("judge beside nftables, and are not in nft list")
-    })
+    Ok(Finding::ok(what, found).costs("judge beside nftables, and are not in nft list"))
 }
 
 pub(super) fn programs(place: &Place) -> Result<Vec<Finding>> {

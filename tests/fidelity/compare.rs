@@ -1,0 +1,88 @@
+//! Whether two runs are the same to the client, and if not, in what.
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::Seen;
+
+/// What a client could tell the real failure and the simulated one apart by.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Difference {
+    /// In words; nothing if the two are equal.
+    pub(crate) told: Vec<String>,
+    /// All else agrees.
+    pub(crate) only_time: bool,
+}
+
+impl Difference {
+    pub(crate) fn is_none(&self) -> bool {
+        self.told.is_empty()
+    }
+}
+
+/// Compares all that was seen.
+pub(crate) fn compare(real: &Seen, simulated: &Seen) -> Difference {
+    let mut told = Vec::new();
+    let mut differ = |what: &str, real: String, simulated: String| {
+        if real != simulated {
+            told.push(format!("{what}: {} instead of {}", or_nothing(simulated), or_nothing(real)));
+        }
+    };
+    differ("outcome", real.outcome.clone(), simulated.outcome.clone());
+    differ("error queue", real.errors.join(", "), simulated.errors.join(", "));
+    differ("kernel", real.kernel.clone().unwrap_or_default(), simulated.kernel.clone().unwrap_or_default());
+    for (what, real, simulated) in pairs(real, simulated) {
+        let (real, simulated) = first_difference(real, simulated);
+        differ(what, real, simulated);
+    }
+    if !told.is_empty() {
+        return Difference { told, only_time: false };
+    }
+    let told = late(real, simulated);
+    Difference { only_time: !told.is_empty(), told }
+}
+
+type Timed = [(f64, String)];
+
+fn pairs<'a>(real: &'a Seen, simulated: &'a Seen) -> [(&'static str, &'a Timed, &'a Timed); 3] {
+    [
+        ("steps", &real.steps, &simulated.steps),
+        ("sent", &real.sent, &simulated.sent),
+        ("heard", &real.heard, &simulated.heard),
+    ]
+}
+
+/// The first entries that differ; empty texts if none does.
+fn first_difference(real: &Timed, simulated: &Timed) -> (String, String) {
+    for number in 0..real.len().max(simulated.len()) {
+        let text = |list: &Timed| list.get(number).map(|(_, text)| text.clone()).unwrap_or_default();
+        let (real, simulated) = (text(real), text(simulated));
+        if real != simulated {
+            let prefix = |text: String| if text.is_empty() { text } else { format!("[{number}] {text}") };
+            return (prefix(real), prefix(simulated));
+        }
+    }
+    Default::default()
+}
+
+/// What came at another time.
+fn late(real: &Seen, simulated: &Seen) -> Vec<String> {
+    let mut told = Vec::new();
+    let mut check = |what: &str, real: Option<f64>, simulated: Option<f64>| {
+        if let (Some(real), Some(simulated)) = (real, simulated)
+            && (real - simulated).abs() > f64::max(50.0, real * 0.05)
+        {
+            told.push(format!("{what}: after {simulated:.0} ms instead of {real:.0} ms"));
+        }
+    };
+    check("outcome", real.took_ms, simulated.took_ms);
+    for (what, real, simulated) in pairs(real, simulated) {
+        for ((real, text), (simulated, _)) in real.iter().zip(simulated) {
+            check(&format!("{what} {text}"), Some(*real), Some(*simulated));
+        }
+    }
+    told
+}
+
+fn or_nothing(text: String) -> String {
+    if text.is_empty() { "nothing".to_owned() } else { text }
+}

@@ -1,0 +1,97 @@
+//! One row: a failure and where the peer sits, made for real once, and by playdead from every vantage.
+
+use std::thread;
+
+use crate::cell::{Cell, Result};
+use crate::compare::compare;
+use crate::failures::Failure;
+use crate::known;
+use crate::places::{Location, Rig, Vantage};
+use crate::record::{Later, Record, record};
+
+/// How often a row is measured again because times, and only times, differ: the machine has other things to do.
+const REPEATS: u32 = 2;
+/// Where the results go, one file a row.
+pub(crate) const DIRECTORY: &str = "PLAYDEAD_FIDELITY_DIR";
+
+/// Measures, writes the results down, and says what is wrong with them.
+pub(crate) fn check(failure: &'static Failure, location: Location) -> std::result::Result<(), String> {
+    let results = measure(failure, location);
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        let lines: Vec<_> = results.iter().map(|result| serde_json::to_string(result).unwrap() + "\n").collect();
+        let name = failure.row(location) + ".jsonl";
+        std::fs::write(std::path::Path::new(&directory).join(name), lines.concat()).unwrap();
+    }
+    let wrong: Vec<_> = results.iter().filter_map(Result::wrong).collect();
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+}
+
+fn measure(failure: &'static Failure, location: Location) -> Vec<Result> {
+    let vantages = location.vantages();
+    let mut results = compared(failure, location, vantages);
+    for _ in 0..REPEATS {
+        let again = |(cell, result): &(Cell, Result)| result.difference.only_time.then_some(cell.vantage);
+        let again: Vec<_> = results.iter().filter_map(again).collect();
+        let again: Vec<_> = vantages.iter().copied().filter(|vantage| again.contains(vantage)).collect();
+        if again.is_empty() {
+            break;
+        }
+        for (cell, fresh) in compared(failure, location, &again) {
+            let (_, old) = results.iter_mut().find(|(known, _)| *known == cell).unwrap();
+            if old.difference.only_time {
+                *old = Result { repeats: old.repeats + 1, ..fresh };
+            }
+        }
+    }
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+fn compared(failure: &'static Failure, location: Location, vantages: &[Vantage]) -> Vec<(Cell, Result)> {
+    let with_itself = std::env::var(crate::SCOPE).is_ok_and(|scope| scope == "real");
+    let (real, simulated) = thread::scope(|scope| {
+        let real = scope.spawn(|| run(failure, location, None));
+        let start = |vantage: &Vantage| {
+            let vantage = *vantage;
+            (vantage, scope.spawn(move || run(failure, location, Some(vantage).filter(|_| !with_itself))))
+        };
+        let simulated: Vec<_> = vantages.iter().map(start).collect();
+        let join = |(vantage, thread): (Vantage, thread::ScopedJoinHandle<Record>)| (vantage, thread.join().unwrap());
+        (real.join().unwrap(), simulated.into_iter().map(join).collect::<Vec<_>>())
+    });
+    let known = if with_itself { Vec::new() } else { known::all() };
+    let of_cell = |cell: Cell| {
+        let (_, simulated) = simulated.iter().find(|(vantage, _)| *vantage == cell.vantage)?;
+        let key = (cell.family, cell.probe);
+        let name = cell.name();
+        let difference = compare(&real[&key], &simulated[&key]);
+        let named = known.iter().find(|known| known.covers(&name)).map(|known| known.name.clone());
+        Some((cell, Result { cell: name, named, repeats: 0, difference }))
+    };
+    Cell::of(failure, location).filter_map(of_cell).collect()
+}
+
+/// What the client sees of the failure: made by playdead from this vantage, or for real.
+pub(crate) fn run(failure: &Failure, location: Location, vantage: Option<Vantage>) -> Record {
+    let event = |rig: &mut Rig| match vantage {
+        None => (failure.real)(rig),
+        Some(vantage) => failure.simulate(rig, vantage),
+    };
+    let mend = |rig: &Rig| match vantage {
+        None => failure.mend.unwrap()(rig),
+        Some(vantage) => drop(rig.segment.playdead(vantage.at(), "heal")),
+    };
+    let later = failure.mended_after().map(|after| (after, &mend as &dyn Fn(&Rig)));
+    run_with(failure, location, event, later)
+}
+
+/// What the client sees of whatever happens to a peer that is prepared for this failure.
+pub(crate) fn run_with(
+    failure: &Failure,
+    location: Location,
+    event: impl FnOnce(&mut Rig),
+    later: Option<Later>,
+) -> Record {
+    let mut rig = Rig::new(location, failure.needs_etcd());
+    (failure.prepare)(&mut rig);
+    record(&mut rig, failure, event, later)
+}

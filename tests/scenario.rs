@@ -278,6 +278,26 @@ fn a_runner_that_is_killed_leaves_no_fault_at_once_and_no_deed_soon() {
 }
 
 #[test]
+fn wherever_a_runner_is_killed_all_is_right_soon() {
+    let lab = Lab::up(2);
+    let steps = BUSY.replace("sleep = \"100s\"", "restart = { nodes = \"all\", ready = \"live\" }");
+    for ms in [150, 250, 350, 500, 700, 1000] {
+        let play = Play::new(&lab, &format!("at-{ms}"), &steps);
+        let words = ["run", &play.file, "--lab", &lab.name];
+        let mut child = playdead().args(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(ms));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for node in ["agent", "etcd1", "etcd2"] {
+            assert_eq!(lab.listed(node), "", "{node} after {ms} ms");
+        }
+        all_is_right(&lab);
+        let work = std::env::temp_dir().join(format!("playdead-run-{}", child.id()));
+        assert!(!work.exists(), "{} after {ms} ms", work.display());
+    }
+}
+
+#[test]
 fn a_signal_heals_everything_and_is_told() {
     let lab = Lab::up(2);
     for (signal, name) in [(Signal::SIGTERM, "term"), (Signal::SIGINT, "int"), (Signal::SIGHUP, "hup")] {

@@ -14,4 +14,6 @@ pub mod kernel;
 pub mod lab;
 pub mod model;
 pub mod probe;
+pub mod record;
 pub mod rules;
+pub mod scenario;

@@ -15,10 +15,11 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
 }
 
 /// The error is `LINE: FIELD: what is wrong`.
-pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let whole = toml::Deserializer::parse(text).map_err(|error| at(text, None, &error))?;
     serde_path_to_error::deserialize(whole).map_err(|error| {
-        let field = error.path().to_string();
+        // `Spanned` looks like a struct to serde.
+        let field = error.path().to_string().replace(".$__serde_spanned_private_value", "");
         at(text, Some(field.as_str()).filter(|field| *field != "."), error.inner())
     })
 }

@@ -11,6 +11,6 @@ mod nodes;
 mod zookeeper;
 
 pub use ask::{Answer, Live, Quorum};
-pub use file::read;
+pub use file::{parse as parse_toml, read};
 pub use look::{Able, From, PATIENCE, Snapshot, View, look, wait};
-pub use nodes::{Check, Node, Nodes, Place, Seat, by_name, members, names, of_lab, open, read_nodes, seat};
+pub use nodes::{Check, Commands, Node, Nodes, Place, Seat, by_name, members, names, of_lab, open, read_nodes, seat};

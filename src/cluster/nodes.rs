@@ -31,6 +31,24 @@ pub struct Node {
     pub peer_port: Option<u16>,
     /// How it is asked; `None`: it is no member.
     pub check: Option<Check>,
+    /// How its process and its cable are handled.
+    pub commands: Commands,
+    /// Where its process writes its log.
+    pub log: Option<PathBuf>,
+}
+
+/// What is run by `sh -c`, where playdead runs, to do something to a node that is not a lab's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "each is named for what it does")]
+pub struct Commands {
+    pub kill: Option<String>,
+    pub stop: Option<String>,
+    pub start: Option<String>,
+    pub pause: Option<String>,
+    pub resume: Option<String>,
+    pub unplug: Option<String>,
+    pub plug: Option<String>,
 }
 
 /// A network namespace, by what stands for it.
@@ -117,6 +135,9 @@ struct Raw {
     client_port: Option<u16>,
     peer_port: Option<u16>,
     check: Option<Check>,
+    #[serde(default)]
+    commands: Commands,
+    log: Option<PathBuf>,
 }
 
 /// A node that has no name yet.
@@ -149,7 +170,8 @@ impl TryFrom<Raw> for Entry {
             return Err("this check needs a client-port".into());
         }
         let peer_port = raw.peer_port.or(peer_port);
-        Ok(Self(Node { name: String::new(), place, addresses: raw.addresses, client_port, peer_port, check }))
+        let (addresses, commands, log) = (raw.addresses, raw.commands, raw.log);
+        Ok(Self(Node { name: String::new(), place, addresses, client_port, peer_port, check, commands, log }))
     }
 }
 
@@ -187,7 +209,9 @@ fn of_lab_node(node: lab::Node) -> Node {
     let check = node.role.is_etcd().then_some(Check::Etcd);
     let (client_port, peer_port) = check.as_ref().map_or((None, None), Check::ports);
     let place = Some(Place::Node(format!("{}/{}", node.lab, node.name)));
-    Node { name: node.name, place, addresses: node.addresses, client_port, peer_port, check }
+    let log = Some(lab::log_directory(&node.lab).join(&node.name).join("log"));
+    let (name, addresses, commands) = (node.name, node.addresses, Commands::default());
+    Node { name, place, addresses, client_port, peer_port, check, commands, log }
 }
 
 /// A node with its network namespace open and its addresses known.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -11,7 +12,7 @@ use super::cli::{FaultArgs, PlaceArgs};
 use super::inforce::{InForce, Tables, complete, outline};
 use super::place::{self, Place};
 use super::plan::{Planned, check_usage, plan};
-use super::{closing, hold, out, shown};
+use super::{closing, heal, hold, out, shown};
 use crate::encode::Builder;
 use crate::kernel::nft::{Nft, Refused};
 use crate::kernel::owner;
@@ -24,7 +25,7 @@ const TRIES: usize = 20;
 /// A place in which it was written.
 pub(super) struct Written {
     pub(super) planned: Planned,
-    pub(super) nft: Nft,
+    pub(super) nft: Arc<Nft>,
     /// What was there before and made room.
     pub(super) replaced: Vec<InForce>,
     pub(super) took: Duration,
@@ -44,16 +45,11 @@ pub(super) fn run(
     if typed.dry_run {
         return dry_run(places, kind, typed, json);
     }
-    let mut planned = Vec::new();
-    for place in places {
-        let nft = Nft::open(&place.ns)?;
-        let plan = plan(place, kind, typed, Some(&nft))?;
-        planned.push((plan, nft));
-    }
+    let planned = plan_all(places, kind, typed, socket)?;
     // From here on a signal must not end the process between a write and its undoing.
     let signals = hold::Signals::catch()?;
-    let mut written = write(planned, typed.replace)?;
-    if let Err(error) = finish(&mut written, json) {
+    let written = put(planned, typed.replace)?;
+    if let Err(error) = report(&written, json) {
         return Err(take_back(&written, error));
     }
     if let Some(then) = then {
@@ -93,9 +89,37 @@ fn dry_run(places: Vec<Place>, kind: Kind, typed: &FaultArgs, json: bool) -> Res
     Ok(ExitCode::SUCCESS)
 }
 
+/// A socket of its own for each place: what is held goes with it.
+pub(super) fn socket(place: &Place) -> Result<Arc<Nft>> {
+    Nft::open(&place.ns).map(Arc::new)
+}
+
+/// What is to be written in each place, and by which socket: only the one that made a held fault can replace it.
+pub(super) fn plan_all(
+    places: Vec<Place>,
+    kind: Kind,
+    typed: &FaultArgs,
+    mut socket: impl FnMut(&Place) -> Result<Arc<Nft>>,
+) -> Result<Vec<(Planned, Arc<Nft>)>> {
+    let planned = places.into_iter().map(|place| {
+        let nft = socket(&place)?;
+        Ok((plan(place, kind, typed, Some(&nft))?, nft))
+    });
+    planned.collect()
+}
+
+/// Puts it in force in all places, open connections included, or changes nothing.
+pub(super) fn put(planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> Result<Vec<Written>> {
+    let mut written = write(planned, replace)?;
+    match end_connections(&mut written) {
+        Ok(()) => Ok(written),
+        Err(error) => Err(take_back(&written, error)),
+    }
+}
+
 /// Writes all, or nothing: every transaction is checked by its kernel before the first is sent, and those that were
 /// made are undone if one fails after all.
-fn write(planned: Vec<(Planned, Nft)>, replace: bool) -> Result<Vec<Written>> {
+fn write(planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> Result<Vec<Written>> {
     if planned.len() > 1 {
         for (plan, nft) in &planned {
             let (batch, _) = transaction(plan, nft, replace)?;
@@ -116,12 +140,12 @@ fn write(planned: Vec<(Planned, Nft)>, replace: bool) -> Result<Vec<Written>> {
 }
 
 /// What follows the writing. Whoever is told that it failed must not be left with half of a fault.
-fn finish(written: &mut [Written], json: bool) -> Result<()> {
+fn end_connections(written: &mut [Written]) -> Result<()> {
     for one in written.iter_mut() {
         let place = format!("place {}", one.planned.place.label);
         one.closed = closing::close(&one.planned.place.ns, &one.planned.fault).context(place)?;
     }
-    report(written, json)
+    Ok(())
 }
 
 /// Undoes what was written, and says so beside the error that is the reason.
@@ -141,7 +165,7 @@ pub(super) fn refused_in(plan: &Planned, refused: Refused) -> anyhow::Error {
     anyhow::Error::new(refused).context(place)
 }
 
-fn write_one(plan: Planned, nft: Nft, replace: bool) -> Result<Written> {
+fn write_one(plan: Planned, nft: Arc<Nft>, replace: bool) -> Result<Written> {
     for _ in 0..TRIES {
         let start = Instant::now();
         let (batch, replaced) = transaction(&plan, &nft, replace)?;
@@ -170,7 +194,7 @@ pub(super) fn transaction(plan: &Planned, nft: &Nft, replace: bool) -> Result<(B
     let mut there = complete(nft, there)?;
     there.retain(|other| other.name == fault.name || shares_a_peer(other, fault));
     for other in &there {
-        check_replaceable(plan, other, replace)?;
+        check_replaceable(plan, nft, other, replace)?;
     }
     let mut batch = Builder::new(plan.vantage.loopback);
     for other in &there {
@@ -186,9 +210,11 @@ fn shares_a_peer(other: &InForce, fault: &Fault) -> bool {
 
 /// The same fault again is not an error, and does not double: it starts anew. But one that was to stay must not end
 /// because somebody else wanted the same for a while.
-fn check_replaceable(plan: &Planned, other: &InForce, replace: bool) -> Result<()> {
+fn check_replaceable(plan: &Planned, nft: &Nft, other: &InForce, replace: bool) -> Result<()> {
     let (name, place) = (&other.name, &plan.place.label);
-    if let Some(portid) = other.owner {
+    if let Some(portid) = other.owner
+        && portid != nft.port()?
+    {
         let holder =
             owner::holder(&plan.place.ns, portid)?.map_or("another process".into(), |pid| format!("process {pid}"));
         bail!("{name} in {place} is held by {holder}: heal it first (playdead heal {name})");
@@ -201,6 +227,8 @@ fn check_replaceable(plan: &Planned, other: &InForce, replace: bool) -> Result<(
     }
     let ends = match (other.meta.lease, plan.fault.lifetime) {
         (Some(_), Lifetime::Lease(_)) | (None, Lifetime::Open) => return Ok(()),
+        // It is our own, or we should not be here.
+        (None, Lifetime::Held) if other.owner.is_some() => return Ok(()),
         (Some(_), _) => "has a lease",
         (None, _) => "lasts until it is healed",
     };
@@ -231,11 +259,38 @@ fn report(written: &[Written], json: bool) -> Result<()> {
             let (name, closed) = (&fault.name, &one.closed);
             out::print(&format!("{verb} {peers}: in {place}, {lifetime}, as {name}{closed} [{took:.1} ms]\n"))?;
         }
-        one.closed.warnings().iter().chain(&plan.notes).for_each(|note| out::note(note));
+        one.notes().iter().for_each(|note| out::note(note));
     }
     Ok(())
 }
 
+impl Written {
+    /// Takes it away and gives the packets that it met, to its peers and from them; `None` if somebody else has
+    /// taken it away before.
+    pub(super) fn lift(&self) -> Result<Option<[u64; 2]>> {
+        let Some(there) = self.in_force()? else { return Ok(None) };
+        heal::delete(&self.nft, &there).with_context(|| format!("place {}", self.planned.place.label))?;
+        Ok(Some([there.to.packets, there.from.packets]))
+    }
+
+    /// The packets that it has met so far.
+    pub(super) fn packets(&self) -> Result<Option<[u64; 2]>> {
+        Ok(self.in_force()?.map(|there| [there.to.packets, there.from.packets]))
+    }
+
+    fn in_force(&self) -> Result<Option<InForce>> {
+        let mut there = Tables::read(&self.nft)?.outline();
+        there.retain(|there| there.name == self.planned.fault.name);
+        Ok(complete(&self.nft, there)?.pop())
+    }
+
+    /// What the user must know of it.
+    pub(super) fn notes(&self) -> Vec<String> {
+        self.closed.warnings().iter().chain(&self.planned.notes).cloned().collect()
+    }
+}
+
+/// As `--json` prints it.
 pub(super) fn document(one: &Written) -> serde_json::Value {
     let mut document = shown::document(&one.planned.place.label, &one.planned.fault);
     let lease = match one.planned.fault.lifetime {
@@ -249,7 +304,7 @@ pub(super) fn document(one: &Written) -> serde_json::Value {
     document
 }
 
-fn run_then(then: &OsStr) -> Result<()> {
+pub(super) fn run_then(then: &OsStr) -> Result<()> {
     let status = Command::new("sh").arg("-c").arg(then).status().context("cannot run sh for --then")?;
     if !status.success() {
         bail!("the filter is armed, but the command of --then failed ({status}): heal, or stop the process yourself");

@@ -12,7 +12,9 @@ use super::lab::LabArgs;
 use super::partition::PartitionArgs;
 use super::probe::ProbeArgs;
 use super::quorum::QuorumArgs;
+use super::run::RunArgs;
 use super::verify::VerifyArgs;
+pub use crate::model::time::{duration, pause};
 use crate::model::{Code, Direction, Lifetime, Name, OpenConnections, PeerSpec, Proto, verb};
 
 /// Make a peer of a distributed system look dead, exactly.
@@ -92,6 +94,11 @@ pub enum Verb {
     Verify(VerifyArgs),
     /// Ask every member of a cluster: is it live, does it reach enough of the others, does the cluster answer?
     Quorum(QuorumArgs),
+    /// Play a scenario from a file, heal, and leave a record.
+    Run(RunArgs),
+    /// Put right what a `run` has left that was killed.
+    #[command(hide = true)]
+    Guard,
     /// Hosts in namespaces on this machine, with real etcd on them.
     Lab(LabArgs),
     /// What this kernel, these rights and this place allow, and what mends what they do not.
@@ -275,28 +282,6 @@ pub enum Generate {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
-}
-
-/// A duration as people write them: 500ms, 30s, 1m30s; a bare 0 is not one.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let duration = pause(text)?;
-    if duration.as_millis() == 0 {
-        return Err(format!("{text:?} is not a duration above zero: write 500ms, 30s, 2m or 1h30m"));
-    }
-    Ok(duration)
-}
-
-/// The same, but 0s is one too.
-pub fn pause(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a duration: write 500ms, 30s, 2m or 1h30m");
-    // A day is 24 hours here: this is about elapsed time, not about calendars.
-    let span: jiff::Span = text.parse().map_err(|_| wrong())?;
-    let signed = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
-    let duration = Duration::try_from(signed).map_err(|_| wrong())?;
-    if duration > Duration::from_secs(366 * 86_400) {
-        return Err(format!("{text:?} is more than a year"));
-    }
-    Ok(duration)
 }
 
 pub(super) fn address(text: &str) -> Result<IpNet, String> {

@@ -8,7 +8,7 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -20,8 +20,9 @@ use serde_json::{Value, json};
 
 use super::cli::{FaultArgs, LifetimeArgs, PlaceArgs, address, duration, per_myriad};
 use super::inforce::{Hits, read};
+use super::place::{self, Place};
 use super::plan::{Planned, check_usage, plan};
-use super::{Usage, closing, hold, out, place, random_seed, shown, together};
+use super::{Usage, apply, closing, hold, out, random_seed, shown, together};
 use crate::encode::{Builder, Finalized};
 use crate::kernel::nft::Nft;
 use crate::kernel::timer::{self, Timer};
@@ -100,6 +101,14 @@ pub struct FlapArgs {
 }
 
 impl FlapArgs {
+    /// The kind, the rhythm, and the fault that comes and goes.
+    pub(super) fn meaning(&self) -> Result<(Kind, Rhythm, FaultArgs)> {
+        let (kind, rhythm) = (self.kind()?, self.rhythm());
+        let fault = self.fault(&rhythm);
+        check_usage(&fault, kind)?;
+        Ok((kind, rhythm, fault))
+    }
+
     fn kind(&self) -> Result<Kind> {
         Ok(match self.kind.as_str() {
             verb::DEAD_HOST => Kind::DeadHost,
@@ -145,20 +154,9 @@ impl FlapArgs {
 }
 
 pub(super) fn run(args: &PlaceArgs, typed: &FlapArgs, json: bool) -> Result<ExitCode> {
-    let (kind, rhythm) = (typed.kind()?, typed.rhythm());
-    let fault = typed.fault(&rhythm);
-    check_usage(&fault, kind)?;
+    let (kind, rhythm, fault) = typed.meaning()?;
     let command = hold::Command::new(&typed.command, typed.user.as_deref())?;
-    let mut planned = Vec::new();
-    for place in place::resolve(args)? {
-        let nft = Nft::open(&place.ns)?;
-        let asked = if typed.dry_run { super::inforce::outline(&nft).is_ok() } else { true };
-        let mut plan = plan(place, kind, &fault, asked.then_some(&nft))?;
-        if typed.name.is_none() {
-            rename(&mut plan)?;
-        }
-        planned.push((plan, nft));
-    }
+    let planned = plan_all(place::resolve(args)?, kind, &fault)?;
     if typed.dry_run {
         return dry_run(&rhythm, &planned);
     }
@@ -168,7 +166,7 @@ pub(super) fn run(args: &PlaceArgs, typed: &FlapArgs, json: bool) -> Result<Exit
     let (timer, stop) = Timer::new()?;
     let closer = command.is_none().then(|| signals.closer());
     let beating = thread::spawn(move || {
-        let record = beat(&rhythm, &flapping, &timer);
+        let record = beat(&rhythm, &flapping, &timer, &|_| {});
         // With their sockets the tables go.
         drop(flapping);
         // Without a command nothing else would end the wait for a signal.
@@ -190,6 +188,21 @@ pub(super) fn run(args: &PlaceArgs, typed: &FlapArgs, json: bool) -> Result<Exit
     Ok(code)
 }
 
+/// What is to be written in each place. Without privilege, for a dry run, the kernel is not asked what it can do.
+pub(super) fn plan_all(places: Vec<Place>, kind: Kind, fault: &FaultArgs) -> Result<Vec<(Planned, Arc<Nft>)>> {
+    let mut planned = Vec::new();
+    for place in places {
+        let nft = apply::socket(&place)?;
+        let asked = if fault.dry_run { super::inforce::outline(&nft).is_ok() } else { true };
+        let mut plan = plan(place, kind, fault, asked.then_some(&nft))?;
+        if fault.name.is_none() {
+            rename(&mut plan)?;
+        }
+        planned.push((plan, nft));
+    }
+    Ok(planned)
+}
+
 /// A name of its own: the same fault may be in force without coming and going.
 fn rename(plan: &mut Planned) -> Result<()> {
     let table = plan.fault.name.table();
@@ -202,14 +215,14 @@ fn rename(plan: &mut Planned) -> Result<()> {
 
 /// A place in which the fault comes and goes.
 pub(super) struct Flapping {
-    planned: Planned,
-    nft: Nft,
+    pub(super) planned: Planned,
+    nft: Arc<Nft>,
     down: Finalized,
     up: Finalized,
 }
 
 /// Writes the tables with their gates shut, and makes the transactions of both edges.
-pub(super) fn prepare(mut planned: Vec<(Planned, Nft)>) -> Result<Vec<Flapping>> {
+pub(super) fn prepare(mut planned: Vec<(Planned, Arc<Nft>)>) -> Result<Vec<Flapping>> {
     let mut edges = Vec::new();
     for (plan, _) in &mut planned {
         edges.push(batches(plan));
@@ -221,8 +234,7 @@ pub(super) fn prepare(mut planned: Vec<(Planned, Nft)>) -> Result<Vec<Flapping>>
     let written = together::write(planned, false)?.written;
     // The order is the same: a plan that has rules is never left out.
     ensure!(written.len() == edges.len(), "a place was left out");
-    let flapping =
-        |(one, (down, up)): (super::apply::Written, _)| Flapping { planned: one.planned, nft: one.nft, down, up };
+    let flapping = |(one, (down, up)): (apply::Written, _)| Flapping { planned: one.planned, nft: one.nft, down, up };
     Ok(written.into_iter().zip(edges).map(flapping).collect())
 }
 
@@ -242,14 +254,15 @@ fn batches(plan: &Planned) -> (Finalized, Finalized) {
 
 /// An edge, and when it was.
 #[derive(Debug, Clone, Copy)]
-struct Beat {
-    edge: Edge,
+pub(super) struct Beat {
+    pub(super) edge: Edge,
     /// When the timer went off.
     woke: Duration,
     /// When the last kernel had said that it was done.
-    done: Duration,
+    pub(super) done: Duration,
 }
 
+/// What was done.
 pub(super) struct Record {
     name: Name,
     shown: String,
@@ -261,8 +274,13 @@ pub(super) struct Record {
     notes: Vec<String>,
 }
 
-/// Every edge at its time, until the last or until stopped.
-pub(super) fn beat(rhythm: &Rhythm, flapping: &[Flapping], timer: &Timer) -> Result<Record> {
+/// Every edge at its time, until the last or until stopped; each is told once it is done.
+pub(super) fn beat(
+    rhythm: &Rhythm,
+    flapping: &[Flapping],
+    timer: &Timer,
+    told: &(dyn Fn(Beat) + Sync),
+) -> Result<Record> {
     let start = timer::now()? + LEAD;
     let since = || timer::now().map(|now| now.saturating_sub(start));
     let fault = &flapping.first().context("no place")?.planned.fault;
@@ -280,7 +298,9 @@ pub(super) fn beat(rhythm: &Rhythm, flapping: &[Flapping], timer: &Timer) -> Res
                 let batch = if edge.down { &one.down } else { &one.up };
                 one.nft.commit(batch).with_context(|| format!("place {}", one.planned.place.label))?;
             }
-            record.beats.push(Beat { edge, woke, done: since()? });
+            let beat = Beat { edge, woke, done: since()? };
+            record.beats.push(beat);
+            told(beat);
             if edge.down && matches!(fault.kind, Kind::DeadProcess(_)) {
                 // Beside the edges: on a slow path it takes a round trip.
                 closing.extend(flapping.iter().map(|Flapping { planned, .. }| {
@@ -320,7 +340,7 @@ fn announce(rhythm: &Rhythm, flapping: &[Flapping], json: bool) -> Result<()> {
     Ok(())
 }
 
-fn dry_run(rhythm: &Rhythm, planned: &[(Planned, Nft)]) -> Result<ExitCode> {
+fn dry_run(rhythm: &Rhythm, planned: &[(Planned, Arc<Nft>)]) -> Result<ExitCode> {
     let mut text = String::new();
     for edge in rhythm.edges().take(SHOWN) {
         let _ = writeln!(text, "# {} at {:.3} s", name_of(edge), edge.at.as_secs_f64());
@@ -347,6 +367,13 @@ impl Beat {
 }
 
 impl Record {
+    /// The packets that it met, to its peers and from them.
+    pub(super) fn packets(&self) -> [u64; 2] {
+        self.hits
+            .iter()
+            .fold([0, 0], |[to, from], (_, hit_to, hit_from)| [to + hit_to.packets, from + hit_from.packets])
+    }
+
     fn late(&self) -> Lateness {
         Lateness::of(self.beats.iter().map(Beat::late))
     }

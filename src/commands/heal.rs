@@ -64,7 +64,7 @@ fn report(names: &[Name], healed: &[(String, Name)], json: bool) -> Result<()> {
 }
 
 /// Heals until the kernel shows none left, and gives the names of those that were there.
-fn heal_place(place: &Place, names: &[Name], deadline: Instant) -> Result<Vec<Name>> {
+pub(super) fn heal_place(place: &Place, names: &[Name], deadline: Instant) -> Result<Vec<Name>> {
     let nft = Nft::open(&place.ns)?;
     let mut healed = Vec::new();
     let mut asked = Vec::new();

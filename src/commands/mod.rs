@@ -22,12 +22,14 @@ pub mod probe;
 mod probe_text;
 mod quorum;
 mod renew;
+mod run;
 mod shown;
 mod status;
 mod together;
 pub mod verify;
 mod verify_text;
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -36,7 +38,7 @@ use anyhow::Result;
 use clap::Parser;
 use clap::error::ErrorKind;
 
-use cli::{Cli, PlaceArgs, Verb};
+use cli::{Cli, FaultArgs, PlaceArgs, Verb};
 
 use crate::kernel::Missing;
 use crate::model::{Kind, Loss, LossScope};
@@ -79,23 +81,21 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
     }
+    out::error(&format!("{} (see playdead --help)", one_line(error)));
+    ExitCode::from(2)
+}
+
+/// What clap has to say, without what it says about the usage.
+fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let said: Vec<_> = lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more")).collect();
-    out::error(&format!("{} (see playdead --help)", said.join(" ").trim_start_matches("error: ")));
-    ExitCode::from(2)
+    said.join(" ").trim_start_matches("error: ").to_owned()
 }
 
 fn dispatch(cli: &Cli) -> Result<ExitCode> {
     let (place, json) = (&cli.place, cli.json);
     match &cli.verb {
-        Verb::DeadHost(args) => apply::run(place, Kind::DeadHost, args, None, json),
-        Verb::DeadProcess(args) => apply::run(place, Kind::DeadProcess(args.open_connections), &args.fault, None, json),
-        Verb::Hush(args) => apply::run(place, Kind::Hush, &args.fault, args.then.as_deref(), json),
-        Verb::HungProcess(args) => apply::run(place, Kind::HungProcess, args, None, json),
-        Verb::Unreachable(args) => apply::run(place, Kind::Unreachable(args.code), &args.fault, None, json),
-        Verb::Lossy(args) => apply::run(place, Kind::Lossy(loss(args)), &args.fault, None, json),
-        Verb::Rebooted(args) => apply::run(place, Kind::Rebooted, args, None, json),
         Verb::Flap(args) => flap::run(place, args, json),
         Verb::Partition(args) => partition::run(place, args, json),
         Verb::Heal(args) => heal::run(place, args, json),
@@ -108,7 +108,33 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Verb::Explain(args) => explain::run(args, json),
         Verb::Doctor => doctor::run(place, json),
         Verb::Generate(args) => generate::run(args),
+        Verb::Run(args) => run::run(place, args, json),
+        Verb::Guard => run::guard(),
+        Verb::DeadHost(_)
+        | Verb::DeadProcess(_)
+        | Verb::Hush(_)
+        | Verb::HungProcess(_)
+        | Verb::Unreachable(_)
+        | Verb::Lossy(_)
+        | Verb::Rebooted(_) => {
+            let (kind, args, then) = broken(&cli.verb).ok_or_else(|| Usage("not a kind of fault".into()))?;
+            apply::run(place, kind, args, then, json)
+        }
     }
+}
+
+/// What a verb breaks, if it is one of those: the kind, its arguments, and what is run once it is in force.
+fn broken(verb: &Verb) -> Option<(Kind, &FaultArgs, Option<&OsStr>)> {
+    Some(match verb {
+        Verb::DeadHost(args) => (Kind::DeadHost, args, None),
+        Verb::DeadProcess(args) => (Kind::DeadProcess(args.open_connections), &args.fault, None),
+        Verb::Hush(args) => (Kind::Hush, &args.fault, args.then.as_deref()),
+        Verb::HungProcess(args) => (Kind::HungProcess, args, None),
+        Verb::Unreachable(args) => (Kind::Unreachable(args.code), &args.fault, None),
+        Verb::Lossy(args) => (Kind::Lossy(loss(args)), &args.fault, None),
+        Verb::Rebooted(args) => (Kind::Rebooted, args, None),
+        _ => return None,
+    })
 }
 
 fn loss(args: &cli::LossyArgs) -> Loss {

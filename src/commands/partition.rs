@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::{ArgGroup, Args};
@@ -78,7 +79,7 @@ pub(super) fn run(place: &PlaceArgs, typed: &PartitionArgs, json: bool) -> Resul
     let seats = cluster::open(&nodes::of(place, &typed.nodes)?)?;
     let partition = partition(typed, &seats)?;
     let lifetime = typed.lifetime.lasting(!typed.command.is_empty());
-    let planned = plan(seats, &partition, typed.name.as_ref(), lifetime)?;
+    let planned = plan(seats, &partition, typed.name.as_ref(), lifetime, apply::socket)?;
     if typed.dry_run {
         return dry_run(&partition, &planned, json);
     }
@@ -94,7 +95,8 @@ pub(super) fn run(place: &PlaceArgs, typed: &PartitionArgs, json: bool) -> Resul
     }
 }
 
-fn partition(typed: &PartitionArgs, seats: &[Seat]) -> Result<Partition> {
+/// What is meant, the live cluster asked where it has to be.
+pub(super) fn partition(typed: &PartitionArgs, seats: &[Seat]) -> Result<Partition> {
     let all: Vec<_> = seats.iter().map(|seat| seat.node.clone()).collect();
     let names = cluster::names(&all);
     let made = match (&typed.isolate, typed.split) {
@@ -142,7 +144,8 @@ pub(super) fn plan(
     partition: &Partition,
     name: Option<&Name>,
     lifetime: Lifetime,
-) -> Result<Vec<(Planned, Nft)>> {
+    mut socket: impl FnMut(&Place) -> Result<Arc<Nft>>,
+) -> Result<Vec<(Planned, Arc<Nft>)>> {
     let addresses: HashMap<_, _> =
         seats.iter().map(|seat| (seat.node.name.clone(), seat.node.addresses.clone())).collect();
     let deaf: HashMap<_, _> = partition.deaf().into_iter().collect();
@@ -157,7 +160,9 @@ pub(super) fn plan(
         let Seat { node, ns: Some(ns) } = seat else { continue };
         let label = node.place.map_or(node.name, |place| place.to_string());
         let peers = unheard.iter().flat_map(|name| targets(name, &addresses[*name])).collect();
-        planned.push(plan_one(Place { label, ns }, peers, lifetime)?);
+        let place = Place { label, ns };
+        let nft = socket(&place)?;
+        planned.push((plan_one(place, peers, lifetime, &nft)?, nft));
     }
     let digest = planned.iter().fold(0u32, |digest, (plan, _)| digest.rotate_left(5) ^ plan.fault.digest());
     let name = name.cloned().unwrap_or_else(|| Name::of_partition(&partition.shown_groups(), digest));
@@ -190,13 +195,12 @@ fn targets(name: &str, addresses: &[std::net::IpAddr]) -> Vec<Target> {
     addresses.iter().map(target).collect()
 }
 
-fn plan_one(place: Place, mut peers: Vec<Target>, lifetime: Lifetime) -> Result<(Planned, Nft)> {
+fn plan_one(place: Place, mut peers: Vec<Target>, lifetime: Lifetime, nft: &Nft) -> Result<Planned> {
     peers.sort();
-    let nft = Nft::open(&place.ns)?;
     // Without privilege, for a dry run, the usual is taken for granted.
-    let may_read = super::inforce::outline(&nft).is_ok();
+    let may_read = super::inforce::outline(nft).is_ok();
     let vantage =
-        facts::vantage(&place.ns, may_read.then_some(&nft)).with_context(|| format!("place {}", place.label))?;
+        facts::vantage(&place.ns, may_read.then_some(nft)).with_context(|| format!("place {}", place.label))?;
     let fault = Fault {
         // Until the digests of all are known.
         name: Name::of_partition("", 0),
@@ -209,10 +213,10 @@ fn plan_one(place: Place, mut peers: Vec<Target>, lifetime: Lifetime) -> Result<
         since: now(),
     };
     let rules = Ruleset { tables: Vec::new() };
-    Ok((Planned { place, fault, vantage, rules, notes: Vec::new() }, nft))
+    Ok(Planned { place, fault, vantage, rules, notes: Vec::new() })
 }
 
-fn dry_run(partition: &Partition, planned: &[(Planned, Nft)], json: bool) -> Result<ExitCode> {
+fn dry_run(partition: &Partition, planned: &[(Planned, Arc<Nft>)], json: bool) -> Result<ExitCode> {
     let planned = planned.iter().map(|(plan, _)| plan).filter(|plan| !plan.rules.tables.is_empty());
     if json {
         let with_rules = |plan: &Planned| {

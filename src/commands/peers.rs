@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Usage;
 use super::place::Place;
-use crate::cluster::{Check, Node};
+use crate::cluster::{Check, Commands, Node};
 use crate::kernel::resolve;
 use crate::model::{Host, Kind, Members, PeerSpec, Ports, Target, checked};
 
@@ -124,7 +124,8 @@ fn etcd_node(place: &Place, member: &Value) -> Result<Node> {
     addresses.dedup();
     let (client_port, peer_port) = (port(&client), port(&peer));
     let name = name_of(member);
-    Ok(Node { name, place: None, addresses, client_port, peer_port, check: Some(Check::Etcd) })
+    let (check, commands) = (Some(Check::Etcd), Commands::default());
+    Ok(Node { name, place: None, addresses, client_port, peer_port, check, commands, log: None })
 }
 
 fn members(place: &Place, endpoint: &str, which: Members) -> Result<Vec<Value>> {

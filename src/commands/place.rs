@@ -75,7 +75,8 @@ pub(super) fn is_named(args: &PlaceArgs) -> bool {
     !(args.netns.is_empty() && args.pid.is_empty() && args.container.is_empty() && args.node.is_empty())
 }
 
-fn without_doubles(places: Vec<Place>) -> Result<Vec<Place>> {
+/// Each namespace once.
+pub(super) fn without_doubles(places: Vec<Place>) -> Result<Vec<Place>> {
     let mut seen = HashSet::new();
     let mut kept = Vec::new();
     for place in places {

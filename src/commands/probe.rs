@@ -19,7 +19,7 @@ use crate::model::signature::{Expect, Verdict, judge};
 use crate::probe::{Keepalive, Options, Request, Watch};
 
 /// The version of the JSON document; it grows when a field changes its meaning or goes.
-const FORMAT: &str = "playdead-probe/1";
+pub(super) const FORMAT: &str = "playdead-probe/1";
 
 /// Look at peers as a client does: TCP connect and request, UDP, ping, and open connections.
 #[derive(Debug, Clone, clap::Args)]

@@ -1,6 +1,6 @@
 //! One fault in many namespaces at the same moment.
 
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub(super) struct Together {
 
 struct Ready {
     planned: Planned,
-    nft: Nft,
+    nft: Arc<Nft>,
     batch: Finalized,
     replaced: Vec<InForce>,
 }
@@ -33,7 +33,7 @@ struct Ready {
 ///
 /// # Errors
 /// The first refusal; nothing has changed then.
-pub(super) fn write(planned: Vec<(Planned, Nft)>, replace: bool) -> Result<Together> {
+pub(super) fn write(planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> Result<Together> {
     let mut ready = Vec::new();
     for (planned, nft) in planned {
         let (batch, replaced) = transaction(&planned, &nft, replace)?;

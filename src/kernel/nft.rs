@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, setsockopt, socket,
-    sockopt,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname, recv, send, setsockopt,
+    socket, sockopt,
 };
 
 use super::Missing;
@@ -108,6 +108,12 @@ impl Nft {
         })?;
         let socket = socket.context("cannot open a netlink socket to nf_tables (CONFIG_NETFILTER_NETLINK)")?;
         Ok(Self { socket })
+    }
+
+    /// Its netlink port: the owner of the tables that it makes with the owner flag.
+    pub fn port(&self) -> Result<u32> {
+        let name: NetlinkAddr = getsockname(self.socket.as_raw_fd()).context("cannot ask for a socket's own name")?;
+        Ok(name.pid())
     }
 
     /// Sends a transaction: all of it is done, or nothing.

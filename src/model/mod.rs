@@ -12,6 +12,7 @@ mod verdict;
 pub mod expect;
 pub mod observation;
 pub mod signature;
+pub mod time;
 pub mod verb;
 
 pub use code::Code;

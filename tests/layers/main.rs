@@ -6,7 +6,7 @@ mod paths;
 use paths::{Found, Source, blank, sources};
 
 /// Each layer, and those of the others that it may use. `commands` is where all of them meet.
-const LAYERS: [(&str, &[&str]); 8] = [
+const LAYERS: [(&str, &[&str]); 10] = [
     ("model", &[]),
     ("rules", &["model"]),
     ("encode", &["rules"]),
@@ -14,7 +14,9 @@ const LAYERS: [(&str, &[&str]); 8] = [
     ("probe", &["kernel", "model"]),
     ("lab", &["kernel"]),
     ("cluster", &["kernel", "lab"]),
-    ("commands", &["cluster", "encode", "kernel", "lab", "model", "probe", "rules"]),
+    ("scenario", &["cluster", "model"]),
+    ("record", &[]),
+    ("commands", &["cluster", "encode", "kernel", "lab", "model", "probe", "record", "rules", "scenario"]),
 ];
 
 /// What reads, writes, starts or waits for something outside the process.
@@ -64,7 +66,7 @@ fn a_layer_uses_only_the_layers_before_it() {
 #[test]
 fn the_model_and_the_rules_have_no_effects_and_no_clock() {
     let mut wrong = Vec::new();
-    for source in sources().iter().filter(|source| matches!(source.layer(), Some("model" | "rules"))) {
+    for source in sources().iter().filter(|source| matches!(source.layer(), Some("model" | "rules" | "scenario"))) {
         for path in source.paths() {
             if let Some(effect) = EFFECTS.iter().find(|effect| path.reaches(effect)) {
                 wrong.push(path.shown(source, &format!("{effect} is an effect")));

@@ -1,0 +1,66 @@
+//! Captures on the nodes, by tcpdump: the witness that is nobody's but the kernel's.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::guard::{Guard, Undo};
+use super::world::World;
+use crate::kernel::Missing;
+use crate::record::Record;
+
+/// How long tcpdump may take until it listens.
+const STARTING: Duration = Duration::from_secs(10);
+
+/// Whether there can be any.
+pub(super) fn check() -> Result<()> {
+    match Command::new("tcpdump").arg("--version").output() {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(Missing("--pcap needs tcpdump: install the package tcpdump".into()).into())
+        }
+        Err(error) => Err(error).context("cannot run tcpdump"),
+    }
+}
+
+/// Starts a capture on every node that has a place. Each ends with the scenario.
+pub(super) fn start(world: &World, record: &Record, guard: &mut Guard) -> Result<Vec<Child>> {
+    let nodes = world.seats.iter().filter(|seat| seat.ns.is_some()).map(|seat| seat.node.name.as_str());
+    nodes.map(|node| one(world, record, guard, node).with_context(|| format!("capture on {node}"))).collect()
+}
+
+/// Ends the captures in order.
+pub(super) fn end(captures: &mut [Child], guard: &mut Guard) -> Result<()> {
+    for capture in captures.iter() {
+        let _ = kill(Pid::from_raw(capture.id().cast_signed()), Signal::SIGINT);
+    }
+    for capture in captures {
+        capture.wait()?;
+        guard.undone(&Undo::End { group: capture.id() })?;
+    }
+    Ok(())
+}
+
+fn one(world: &World, record: &Record, guard: &mut Guard, node: &str) -> Result<Child> {
+    let file = record.path(&format!("pcap/{node}.pcap")).context("a capture needs --out")?;
+    let said = record.path(&format!("pcap/{node}.log")).context("a capture needs --out")?;
+    let mut tcpdump = Command::new("tcpdump");
+    // Written and read at once, so that a crash loses nothing; as root, since the directory may be root's alone.
+    tcpdump.args(["-i", "any", "-n", "-U", "--immediate-mode", "-s", "256", "-Z", "root", "-w"]).arg(&file);
+    tcpdump.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&said)?);
+    let mut child = world.place(node)?.ns.run(|| tcpdump.spawn())??;
+    guard.add(Undo::End { group: child.id() })?;
+    let until = Instant::now() + STARTING;
+    while !fs::read_to_string(&said)?.contains("listening on") {
+        if child.try_wait()?.is_some() || Instant::now() > until {
+            bail!("tcpdump does not listen; it said: {}", super::shell::last_line(&fs::read_to_string(&said)?));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(child)
+}

@@ -1,0 +1,156 @@
+//! Puts right what a runner that was killed can no longer put right.
+//!
+//! Faults go with the runner's sockets, but a process that it paused stays paused. So the runner starts a helper and
+//! tells it, over a pipe, what there is to undo and what is undone. When the pipe ends, so has the runner, and the
+//! helper undoes what is left.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use crate::commands::out;
+use crate::lab;
+
+/// Something that can be done without the runner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Undo {
+    /// A verb of the lab.
+    Lab { node: String, verb: String },
+    /// A command for `sh -c`.
+    Shell { command: String },
+    /// A directory of ours goes.
+    Remove { directory: PathBuf },
+    /// A command in the background ends, with all that it has started.
+    End { group: u32 },
+}
+
+impl Undo {
+    /// Does it. Gives the process that it was done to, if there is one.
+    pub(super) fn carry_out(&self) -> Result<Option<u32>> {
+        match self {
+            Self::Lab { node, verb } => on_lab(node, verb),
+            Self::Shell { command } => {
+                // Standard output is the result's.
+                let mut shell = Command::new("sh");
+                shell.args(["-c", command]).stdin(Stdio::null()).stdout(std::io::stderr());
+                let status = shell.status().context("cannot run sh")?;
+                if !status.success() {
+                    bail!("`{command}` failed ({status})");
+                }
+                Ok(None)
+            }
+            Self::Remove { directory } => {
+                std::fs::remove_dir_all(directory).with_context(|| format!("cannot remove {}", directory.display()))?;
+                Ok(None)
+            }
+            Self::End { group } => {
+                let _ = killpg(Pid::from_raw(group.cast_signed()), Signal::SIGKILL);
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn on_lab(node: &str, verb: &str) -> Result<Option<u32>> {
+    let node = lab::node(None, node)?;
+    match verb {
+        "kill" => lab::kill(&node).map(Some),
+        "stop" => lab::stop(&node).map(Some),
+        "start" => lab::start(&node).map(Some),
+        "pause" => lab::pause(&node).map(Some),
+        "resume" => lab::resume(&node).map(Some),
+        "unplug" => lab::unplug(&node).map(|()| None),
+        "plug" => lab::plug(&node).map(|()| None),
+        _ => bail!("a lab's node cannot be told to {verb}"),
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Message {
+    Add(u32, Undo),
+    Done(u32),
+}
+
+/// The runner's side of the pipe.
+#[derive(Debug)]
+pub(super) struct Guard {
+    child: Child,
+    pipe: Option<ChildStdin>,
+    /// What is to be undone, the last first to be undone.
+    left: Vec<(u32, Undo)>,
+    next: u32,
+}
+
+impl Guard {
+    /// Starts the helper. It has a process group of its own, so that what a terminal sends does not end it.
+    pub(super) fn start() -> Result<Self> {
+        let program = std::env::current_exe().context("cannot find playdead itself")?;
+        let mut helper = Command::new(program);
+        helper.arg("guard").process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = helper.spawn().context("cannot start playdead's own helper")?;
+        let pipe = child.stdin.take();
+        Ok(Self { child, pipe, left: Vec::new(), next: 0 })
+    }
+
+    /// This will have to be undone. To be said before it is done, or a crash in between would leave it.
+    pub(super) fn add(&mut self, undo: Undo) -> Result<u32> {
+        self.next += 1;
+        self.send(&Message::Add(self.next, undo.clone()))?;
+        self.left.push((self.next, undo));
+        Ok(self.next)
+    }
+
+    /// That is no longer needed.
+    pub(super) fn done(&mut self, id: u32) -> Result<()> {
+        self.left.retain(|(left, _)| *left != id);
+        self.send(&Message::Done(id))
+    }
+
+    /// The same, by what it is.
+    pub(super) fn undone(&mut self, undo: &Undo) -> Result<()> {
+        let ids: Vec<_> = self.left.iter().filter(|(_, left)| left == undo).map(|(id, _)| *id).collect();
+        ids.into_iter().try_for_each(|id| self.done(id))
+    }
+
+    /// What is to be undone, the last first.
+    pub(super) fn left(&self) -> Vec<(u32, Undo)> {
+        self.left.iter().rev().cloned().collect()
+    }
+
+    fn send(&mut self, message: &Message) -> Result<()> {
+        let line = serde_json::to_string(message)? + "\n";
+        let pipe = self.pipe.as_mut().context("playdead's own helper is gone")?;
+        pipe.write_all(line.as_bytes()).context("playdead's own helper is gone")
+    }
+}
+
+impl Drop for Guard {
+    /// The helper undoes what is left, and ends.
+    fn drop(&mut self) {
+        self.pipe = None;
+        let _ = self.child.wait();
+    }
+}
+
+/// The helper: listens until the runner is gone.
+pub(in super::super) fn run() -> Result<ExitCode> {
+    let mut left: Vec<(u32, Undo)> = Vec::new();
+    for line in BufReader::new(std::io::stdin()).lines() {
+        match serde_json::from_str(&line?)? {
+            Message::Add(id, undo) => left.push((id, undo)),
+            Message::Done(id) => left.retain(|(other, _)| *other != id),
+        }
+    }
+    for (_, undo) in left.iter().rev() {
+        if let Err(error) = undo.carry_out() {
+            out::error(&format!("after the end of a scenario: {error:#}"));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

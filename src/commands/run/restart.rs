@@ -1,0 +1,146 @@
+//! Nodes come back in an order, and what can never come back is found at once.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::player::{Failure, Player};
+use super::shell::Shell;
+use super::text;
+use crate::cluster::{self, Snapshot, View};
+use crate::record::Event;
+use crate::scenario::file::{Order, Ready, Restart, Verb};
+
+const PAUSE: Duration = Duration::from_millis(20);
+
+impl Player<'_> {
+    pub(super) fn restart(&mut self, how: &Restart) -> Result<(), Failure> {
+        let nodes = self.nodes(&how.nodes)?;
+        match (self.bring_back(how, &nodes), how.deadlock) {
+            (Err(Failure::Deadlock(why)), true) => {
+                self.record.add(Some(&self.step), Event::Note { text: format!("as was to be found: {why}") });
+                Ok(())
+            }
+            (Ok(()), true) => Err(Failure::Unmet("the nodes came back, and a deadlock was to be found".into())),
+            (other, _) => other,
+        }
+    }
+
+    fn bring_back(&mut self, how: &Restart, nodes: &[String]) -> Result<(), Failure> {
+        if how.order == Order::AllAtOnce {
+            for node in nodes {
+                self.start_if_down(node)?;
+            }
+            return nodes.iter().try_for_each(|node| self.wait_ready(how, node, &[]));
+        }
+        for (index, node) in nodes.iter().enumerate() {
+            self.start_if_down(node)?;
+            self.wait_ready(how, node, &nodes[index + 1..])?;
+        }
+        Ok(())
+    }
+
+    fn start_if_down(&mut self, node: &str) -> Result<(), Failure> {
+        let seen = self.members_now()?;
+        if seen.is_some_and(|seen| seen.view(node, None).is_some_and(View::is_live)) {
+            self.note(&format!("{node} runs already"));
+            return Ok(());
+        }
+        self.do_to(node, Verb::Start)
+    }
+
+    /// `later` come only after this one is ready.
+    fn wait_ready(&mut self, how: &Restart, node: &str, later: &[String]) -> Result<(), Failure> {
+        let (start, ready) = (Instant::now(), text::ready(&how.ready));
+        let mut why;
+        loop {
+            let seen = self.members_now()?;
+            let view = seen.as_ref().and_then(|seen| seen.view(node, None));
+            (_, why) = match self.is_ready(&how.ready, view, node)? {
+                (true, why) => {
+                    let took_ms = start.elapsed().as_secs_f64() * 1e3;
+                    let what = format!("{node} {ready}");
+                    self.record.add(Some(&self.step), Event::Expect { what, met: true, seen: why, took_ms });
+                    return Ok(());
+                }
+                other => other,
+            };
+            let over = start.elapsed() >= how.within.0;
+            // A command may be about anything: only once its time is over is its need of a quorum a good guess.
+            if !matches!(how.ready, Ready::Live) && (over || !matches!(how.ready, Ready::Command(_))) {
+                seen.map_or(Ok(()), |seen| self.find_deadlock(how, node, later, &seen))?;
+            }
+            if over {
+                let took = how.within.0.as_secs_f64();
+                return Err(Failure::Unmet(format!("{node} was started and never {ready} in {took:.1} s ({why})")));
+            }
+            if !self.stop.sleep_until(Instant::now() + PAUSE) {
+                return Err(Failure::Interrupted);
+            }
+        }
+    }
+
+    /// What the members answer; nothing where none of the nodes is one.
+    fn members_now(&self) -> Result<Option<Snapshot>> {
+        if self.world.members().is_empty() {
+            return Ok(None);
+        }
+        cluster::look(&self.world.seats, &[], self.patience).map(Some)
+    }
+
+    /// Whether it is ready, and what was seen.
+    fn is_ready(&mut self, ready: &Ready, view: Option<&View>, node: &str) -> Result<(bool, String), Failure> {
+        if let Ready::Command(command) = ready {
+            return self.passes(command, node);
+        }
+        let view = view.with_context(|| format!("{node} is no member that can be asked: use ready.command"))?;
+        let why = super::telemetry::why(view).unwrap_or_else(|| "the cluster answers through it".into());
+        Ok(match ready {
+            Ready::Quorum => (view.has_quorum(), why),
+            Ready::Live => (view.is_live(), why),
+            Ready::Able => {
+                let able = view.able.as_ref().context("the members' peer ports are not known")?;
+                let misses: Vec<_> = able.misses.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+                let misses = if misses.is_empty() { "it reaches all".into() } else { misses.join(", ") };
+                (view.is_live() && able.is_enough(), misses)
+            }
+            Ready::Command(_) => (false, why),
+        })
+    }
+
+    fn passes(&mut self, command: &str, node: &str) -> Result<(bool, String), Failure> {
+        self.outputs = 0;
+        let name = self.output_name();
+        let command = format!("export PLAYDEAD_NODE={node}\n{command}");
+        let mut shell = Shell::start(self.world, self.record, &command, Some(node), &name)?;
+        let code = self.wait_for(&mut shell, Duration::from_secs(10))?;
+        Ok((code == Some(0), code.map_or("the check hangs".into(), |code| format!("the check ends with {code}"))))
+    }
+
+    /// Those that are down and come later cannot be part of the quorum that this one waits for. If the others are
+    /// not enough for one, it waits for ever: they wait for it.
+    fn find_deadlock(&self, how: &Restart, node: &str, later: &[String], seen: &Snapshot) -> Result<(), Failure> {
+        let members = self.world.members();
+        let down = |name: &&String| members.contains(*name) && !seen.view(name, None).is_some_and(View::is_live);
+        let held_back: Vec<_> = later.iter().filter(down).map(String::as_str).collect();
+        let needs = members.len() / 2 + 1;
+        let possible = members.len() - held_back.len();
+        if possible >= needs {
+            return Ok(());
+        }
+        let (check, demands) = match &how.ready {
+            Ready::Quorum => ("ready = \"quorum\"".to_owned(), "demands a quorum"),
+            Ready::Able => ("ready = \"able\"".to_owned(), "demands that it reaches enough others for a quorum"),
+            Ready::Live => ("ready = \"live\"".to_owned(), "demands nothing of others"),
+            Ready::Command(command) => (format!("ready.command = {command:?}"), "has not passed in its time"),
+        };
+        let missing = held_back.join(" and ");
+        let of = members.len();
+        let perhaps = if matches!(how.ready, Ready::Command(_)) { "if it demands a quorum, this is " } else { "" };
+        Err(Failure::Deadlock(format!(
+            "{perhaps}a deadlock: {node} is waited for by {check}, which {demands} ({needs} of {of} members); missing \
+             are {missing}, which are down and are started only after {node} is ready: use a check of the process \
+             alone (ready = \"live\"), or order = \"all-at-once\""
+        )))
+    }
+}

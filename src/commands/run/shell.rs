@@ -1,0 +1,130 @@
+//! Commands of a scenario, on a node or where playdead runs.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use super::stop::Stop;
+use super::world::World;
+use crate::commands::hold::code_of;
+use crate::record::{Event, Record};
+
+const POLL: Duration = Duration::from_millis(5);
+/// How long a command in the background may take to end when it is asked to.
+const LEAVING: Duration = Duration::from_secs(2);
+/// As much of an output as is looked at.
+const MOST_OUTPUT: usize = 1 << 20;
+
+/// A command that runs, with all that it has started: a process group.
+#[derive(Debug)]
+pub(super) struct Shell {
+    command: String,
+    node: Option<String>,
+    child: Child,
+    output: File,
+    file: String,
+    started: Instant,
+    /// As a shell gives it, once it has ended by itself.
+    code: Option<u8>,
+}
+
+impl Shell {
+    /// Starts `sh -c`; `name` is that of the file of the record for its output.
+    pub(super) fn start(world: &World, record: &Record, command: &str, node: Option<&str>, name: &str) -> Result<Self> {
+        let output = match record.path(name) {
+            // A check that is made again begins anew.
+            Some(path) => File::create(&path).and_then(|_| File::options().read(true).append(true).open(&path)),
+            None => Ok(memfd_create(name, MFdFlags::MFD_CLOEXEC)?.into()),
+        };
+        let output = output.with_context(|| format!("cannot write {name}"))?;
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).process_group(0).stdin(Stdio::null());
+        shell.stdout(output.try_clone()?).stderr(output.try_clone()?);
+        shell.envs(&world.env).env("PLAYDEAD_WORK", &world.work);
+        let child = match node {
+            Some(node) => world.place(node)?.ns.run_with_etc(|| shell.spawn())?,
+            None => shell.spawn(),
+        };
+        let child = child.context("cannot run sh")?;
+        let (command, node, file) = (command.to_owned(), node.map(str::to_owned), name.to_owned());
+        Ok(Self { command, node, child, output, file, started: Instant::now(), code: None })
+    }
+
+    /// Its process group.
+    pub(super) fn group(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has ended, and with which code.
+    pub(super) fn ended(&mut self) -> Result<Option<u8>> {
+        if self.code.is_none() {
+            self.code = self.child.try_wait()?.map(code_of);
+        }
+        Ok(self.code)
+    }
+
+    /// Waits for its end. After that time, or when the scenario is to end, it is killed: `None`.
+    pub(super) fn wait(&mut self, stop: &Stop, within: Duration) -> Result<Option<u8>> {
+        let until = self.started + within;
+        while self.ended()?.is_none() {
+            if Instant::now() >= until || !stop.sleep_until(Instant::now() + POLL) {
+                self.kill();
+                return Ok(None);
+            }
+        }
+        Ok(self.code)
+    }
+
+    /// Asks it to end, waits a little, and kills it.
+    pub(super) fn end(&mut self) -> Result<()> {
+        self.signal(Signal::SIGTERM);
+        let until = Instant::now() + LEAVING;
+        while self.child.try_wait()?.is_none() && Instant::now() < until {
+            std::thread::sleep(POLL);
+        }
+        self.kill();
+        Ok(())
+    }
+
+    /// With all that it has started and that has not left its group.
+    fn kill(&mut self) {
+        self.signal(Signal::SIGKILL);
+        let _ = self.child.wait();
+    }
+
+    fn signal(&self, signal: Signal) {
+        let _ = killpg(Pid::from_raw(self.child.id().cast_signed()), signal);
+    }
+
+    /// What it has written so far.
+    pub(super) fn output(&self) -> String {
+        let mut bytes = vec![0; MOST_OUTPUT];
+        let read = self.output.read_at(&mut bytes, 0).unwrap_or(0);
+        String::from_utf8_lossy(&bytes[..read]).into_owned()
+    }
+
+    /// Its end as an event.
+    pub(super) fn event(&self) -> Event {
+        Event::Command {
+            command: self.command.clone(),
+            node: self.node.clone(),
+            exit: self.code,
+            took_ms: self.started.elapsed().as_secs_f64() * 1e3,
+            said: last_line(&self.output()),
+            output: self.file.clone(),
+        }
+    }
+}
+
+/// The last line that says something, as far as anyone reads.
+pub(super) fn last_line(output: &str) -> String {
+    let last = output.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    last.trim().chars().take(200).collect()
+}

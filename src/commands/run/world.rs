@@ -1,0 +1,196 @@
+//! Who takes part in a scenario, and what can be done to them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::guard::Undo;
+use crate::cluster::{self, Node, Seat, Snapshot};
+use crate::commands::place::Place;
+use crate::kernel::netns::NetNs;
+use crate::lab;
+use crate::model::{Host, PeerSpec};
+use crate::scenario::Scenario;
+use crate::scenario::file::{Names, Verb};
+use crate::scenario::plan::LIVE;
+
+/// The nodes of a scenario.
+pub(super) struct World {
+    /// Each with its place open and its addresses known.
+    pub(super) seats: Vec<Seat>,
+    /// The lab whose nodes these are, if the file names none of its own.
+    lab: Option<String>,
+    /// The environment of all commands.
+    pub(super) env: BTreeMap<String, String>,
+    /// A directory for what its commands have to tell each other.
+    pub(super) work: PathBuf,
+}
+
+impl World {
+    /// The scenario's own nodes, else those of another file, else those of the lab that is named, else of the usual one.
+    pub(super) fn open(scenario: &Scenario, nodes: Option<&Path>, lab: Option<&str>) -> Result<Self> {
+        let (env, work) =
+            (scenario.env.clone(), std::env::temp_dir().join(format!("playdead-run-{}", std::process::id())));
+        let own = scenario.nodes.as_ref().map(|nodes| Ok(nodes.0.clone()));
+        if let Some(nodes) = own.or_else(|| nodes.map(cluster::read_nodes)).transpose()? {
+            return Ok(Self { seats: cluster::open(&nodes)?, lab: None, env, work });
+        }
+        let lab = lab::choose(lab.or(scenario.lab.as_deref()))?;
+        let seats = cluster::open(&cluster::of_lab(Some(&lab))?)?;
+        Ok(Self { seats, lab: Some(lab), env, work })
+    }
+
+    /// The names of all.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.seats.iter().map(|seat| seat.node.name.clone()).collect()
+    }
+
+    /// The names of those that are members of the cluster.
+    pub(super) fn members(&self) -> Vec<String> {
+        self.seats.iter().filter(|seat| seat.node.check.is_some()).map(|seat| seat.node.name.clone()).collect()
+    }
+
+    /// The same nodes, opened once more. Their places are called as the nodes are.
+    pub(super) fn reopened(&self) -> Result<Vec<Seat>> {
+        cluster::open(&self.seats.iter().map(|seat| seat.node.clone()).collect::<Vec<_>>())
+    }
+
+    /// The node whose place this is.
+    pub(super) fn node_at(&self, ns: &NetNs) -> Option<&str> {
+        let id = ns.id().ok()?;
+        let here = |seat: &&Seat| seat.ns.as_ref().is_some_and(|ns| ns.id().is_ok_and(|other| other == id));
+        self.seats.iter().find(here).map(|seat| seat.node.name.as_str())
+    }
+
+    /// A node's place. A lab's switch and router count as nodes here.
+    pub(super) fn place(&self, name: &str) -> Result<Place> {
+        let own = self.seats.iter().find(|seat| seat.node.name == name);
+        if let (None, Some(lab)) = (own, &self.lab) {
+            let ns = lab::node(Some(lab), name)?.namespace()?;
+            return Ok(Place { label: name.to_owned(), ns });
+        }
+        let node = &cluster::seat(&self.seats, name)?.node;
+        let place = node.place.as_ref().with_context(|| format!("the node {name} has no place, only addresses"))?;
+        Ok(Place { label: name.to_owned(), ns: place.open()? })
+    }
+
+    /// A peer with a node's name stands for that node, as the place may not know the name. A lab's nodes are known
+    /// by name in the lab, which reads better.
+    pub(super) fn peer(&self, peer: &PeerSpec) -> Vec<PeerSpec> {
+        let Host::Name(name) = &peer.host else { return vec![peer.clone()] };
+        let node = self.seats.iter().find(|seat| seat.node.name == *name && self.lab.is_none());
+        let Some(node) = node else { return vec![peer.clone()] };
+        let at = |address: &std::net::IpAddr| PeerSpec { host: Host::Net((*address).into()), ..peer.clone() };
+        node.node.addresses.iter().map(at).collect()
+    }
+
+    /// The nodes that have one of these addresses or names.
+    pub(super) fn owners(&self, targets: &[crate::model::Target]) -> Vec<String> {
+        let has = |seat: &&Seat| {
+            targets.iter().any(|target| {
+                seat.node.addresses.iter().any(|address| target.net.contains(address))
+                    || target.label.as_deref() == Some(&seat.node.name)
+            })
+        };
+        self.seats.iter().filter(has).map(|seat| seat.node.name.clone()).collect()
+    }
+
+    /// The members that are meant: those named, or all.
+    pub(super) fn meant(&self, names: &Names) -> Vec<String> {
+        if names.is_all() { self.members() } else { names.0.clone() }
+    }
+
+    /// Fails unless all are nodes; `leader` and the like are.
+    pub(super) fn check_names(&self, names: &Names) -> Result<()> {
+        let known = |name: &str| LIVE.contains(&name) || self.place_known(name);
+        match names.0.iter().find(|name| *name != "all" && !known(name)) {
+            Some(name) => bail!("no node is called {name:?}: there are {}", self.names().join(", ")),
+            None => Ok(()),
+        }
+    }
+
+    fn place_known(&self, name: &str) -> bool {
+        self.seats.iter().any(|seat| seat.node.name == name)
+            || self.lab.as_deref().is_some_and(|lab| lab::find(Some(lab), name).ok().flatten().is_some())
+    }
+
+    /// Asks the live cluster who is the leader, or a follower.
+    pub(super) fn live(&self, which: &str, seen: &Snapshot) -> Result<String> {
+        let leader = seen.leader().ok_or_else(|| anyhow!("no member names a leader now"))?;
+        if !self.members().iter().any(|member| member == leader) {
+            bail!("the leader {leader} is none of the nodes {}", self.members().join(", "));
+        }
+        if which == "leader" {
+            return Ok(leader.to_owned());
+        }
+        let follower = seen.with_quorum().into_iter().find(|name| *name != leader);
+        follower.map(str::to_owned).ok_or_else(|| anyhow!("no member follows the leader {leader} now"))
+    }
+
+    /// How something is done to a node, also by whoever comes after a crash.
+    pub(super) fn deed(&self, name: &str, verb: Verb) -> Result<Undo> {
+        let own = self.seats.iter().find(|seat| seat.node.name == name).map(|seat| &seat.node);
+        if let Some(node) = own.and_then(lab_name).or(self.lab.as_ref().map(|lab| format!("{lab}/{name}"))) {
+            let has_etcd = lab::node(None, &node)?.role.is_etcd();
+            if !has_etcd && !matches!(verb, Verb::Plug | Verb::Unplug) {
+                bail!("{name} has no etcd to {}: only its cable can be pulled (unplug, plug)", verb.name());
+            }
+            return Ok(Undo::Lab { node, verb: verb.name().into() });
+        }
+        let node = own.with_context(|| format!("no node is called {name:?}"))?;
+        let commands = &node.commands;
+        let command = match verb {
+            Verb::Kill => &commands.kill,
+            Verb::Stop => &commands.stop,
+            Verb::Start => &commands.start,
+            Verb::Pause => &commands.pause,
+            Verb::Resume => &commands.resume,
+            Verb::Unplug => &commands.unplug,
+            Verb::Plug => &commands.plug,
+        };
+        let command = command.clone().with_context(|| {
+            let verb = verb.name();
+            format!("how to {verb} the node {name} is not said: give [nodes.{name}.commands] {verb} = \"...\"")
+        })?;
+        Ok(Undo::Shell { command })
+    }
+
+    /// What is not as it should be in the lab's own nodes: paused, unplugged, dead.
+    pub(super) fn ailing(&self) -> Result<Vec<(String, Verb)>> {
+        let names = self.seats.iter().filter_map(|seat| lab_name(&seat.node));
+        let mut labs: Vec<_> = names.filter_map(|name| Some(name.split_once('/')?.0.to_owned())).collect();
+        labs.sort();
+        labs.dedup();
+        let mut ailing = Vec::new();
+        for lab in labs {
+            for status in lab::status(&lab)?.nodes {
+                let Some(seat) = self.seats.iter().find(|seat| is_node(&seat.node, &status.node)) else { continue };
+                let name = &seat.node.name;
+                let etcd = status.etcd.as_ref();
+                let wrong = [
+                    (status.plugged == Some(false), Verb::Plug),
+                    (etcd.is_some_and(|etcd| etcd.paused), Verb::Resume),
+                    (etcd.is_some_and(|etcd| etcd.pid.is_none()), Verb::Start),
+                ];
+                ailing.extend(wrong.into_iter().filter(|(is, _)| *is).map(|(_, verb)| (name.clone(), verb)));
+            }
+        }
+        Ok(ailing)
+    }
+}
+
+/// `LAB/NODE` of a node that is a lab's.
+fn lab_name(node: &Node) -> Option<String> {
+    match &node.place {
+        Some(cluster::Place::Node(name)) => {
+            let node = lab::node(None, name).ok()?;
+            Some(format!("{}/{}", node.lab, node.name))
+        }
+        _ => None,
+    }
+}
+
+fn is_node(node: &Node, of_lab: &lab::Node) -> bool {
+    lab_name(node).is_some_and(|name| name == format!("{}/{}", of_lab.lab, of_lab.name))
+}

@@ -1,0 +1,85 @@
+//! The record for a CI server: each step is a test case, and so is the whole.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+
+use super::event::{Event, Outcome, Stamped};
+
+pub(super) fn junit(events: &[Stamped]) -> Result<String> {
+    let mut report = Report::new("playdead");
+    let name = events.iter().find_map(|stamped| match &stamped.event {
+        Event::Start { scenario, .. } => Some(scenario.as_str()),
+        _ => None,
+    });
+    let name = name.unwrap_or("scenario");
+    let mut suite = TestSuite::new(name);
+    for stamped in events {
+        match &stamped.event {
+            Event::Start { seed, .. } => {
+                suite.add_property(("seed", seed.to_string().as_str()));
+            }
+            Event::Begin { text, .. } => {
+                suite.add_test_case(of_step(events, stamped, name, text));
+            }
+            Event::Finish { outcome, failed } => {
+                suite.set_time(seconds(stamped.ms));
+                report.set_time(seconds(stamped.ms));
+                let mut case = TestCase::new("the whole scenario", status(*outcome, &failed.join("\n")));
+                case.set_classname(name).set_time(seconds(stamped.ms));
+                suite.add_test_case(case);
+            }
+            _ => {}
+        }
+    }
+    report.add_test_suite(suite);
+    Ok(report.to_string()?)
+}
+
+fn of_step(events: &[Stamped], begin: &Stamped, class: &str, text: &str) -> TestCase {
+    let id = begin.step.as_deref().unwrap_or_default();
+    let of_this = events.iter().filter(|stamped| stamped.step == begin.step);
+    let end = of_this.clone().find_map(|stamped| match &stamped.event {
+        Event::End { took_ms, failed } => Some((*took_ms, failed.as_deref())),
+        _ => None,
+    });
+    let status = match end {
+        None => status(Outcome::Interrupted, "it has not ended"),
+        Some((_, None)) => TestCaseStatus::success(),
+        Some((_, Some(why))) => status(Outcome::Unmet, why),
+    };
+    let mut case = TestCase::new(format!("{id} {text}"), status);
+    case.set_classname(class).set_time(seconds(end.map_or(0.0, |(took, _)| took)));
+    let seen: Vec<_> = of_this.filter_map(told).collect();
+    if !seen.is_empty() {
+        case.set_system_out(seen.join("\n"));
+    }
+    case
+}
+
+/// What a reader of a test report wants to see of a step.
+fn told(stamped: &Stamped) -> Option<String> {
+    Some(match &stamped.event {
+        Event::Expect { what, met, seen, .. } => format!("{what}: {}: {seen}", if *met { "so" } else { "not so" }),
+        Event::Probe { from, text, .. } => format!("from {from}: {text}"),
+        Event::Note { text } => format!("note: {text}"),
+        _ => return None,
+    })
+}
+
+fn status(outcome: Outcome, why: &str) -> TestCaseStatus {
+    let kind = match outcome {
+        Outcome::Passed => return TestCaseStatus::success(),
+        Outcome::Unmet => NonSuccessKind::Failure,
+        Outcome::Broken | Outcome::Interrupted => NonSuccessKind::Error,
+    };
+    let mut status = TestCaseStatus::non_success(kind);
+    let first = why.lines().next().unwrap_or(outcome.text());
+    status.set_message(first).set_type(outcome.text()).set_description(why);
+    status
+}
+
+fn seconds(ms: f64) -> Duration {
+    Duration::from_secs_f64((ms / 1e3).max(0.0))
+}

@@ -1,0 +1,14 @@
+//! What a scenario leaves behind: a directory that is written as things happen.
+//!
+//! `events.jsonl` is the truth and is appended to, one line an event; the other views are made of the same events and
+//! replaced as a whole, so that none of them is ever seen half written.
+
+mod event;
+mod junit;
+mod summary;
+mod timeline;
+mod writer;
+
+pub use event::{Event, FORMAT, Outcome, Stamped, State};
+pub use summary::summary;
+pub use writer::Record;

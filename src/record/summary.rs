@@ -1,0 +1,176 @@
+//! The record for a CI page: a verdict and a table, in Markdown.
+
+use std::fmt::Write;
+
+use super::event::{Event, Stamped, State};
+
+/// The scenario as a page: what happened, what failed, and the times that matter.
+pub fn summary(events: &[Stamped]) -> String {
+    let mut text = String::new();
+    if let Some(Event::Start { scenario, about, seed, .. }) = events.first().map(|first| &first.event) {
+        let _ = writeln!(text, "# {}: {}\n", cell(scenario), verdict(events));
+        if !about.is_empty() {
+            let _ = writeln!(text, "{}\n", about.trim());
+        }
+        let _ = writeln!(text, "Seed {seed}, {:.1} s.", events.last().map_or(0.0, |last| last.ms) / 1e3);
+    }
+    for (index, failed) in failed(events).enumerate() {
+        text.push_str(if index == 0 { "\n" } else { "" });
+        let _ = writeln!(text, "- **{}**", cell(failed));
+    }
+    text.push_str("\n| step | at | took | what | result |\n| ---: | ---: | ---: | --- | --- |\n");
+    for begin in events {
+        if let Event::Begin { text: what, .. } = &begin.event {
+            let (took, result) = result(events, begin);
+            let (id, at) = (begin.step.as_deref().unwrap_or_default(), begin.ms / 1e3);
+            let _ = writeln!(text, "| {id} | {at:.2} s | {took} | {} | {} |", cell(what), cell(&result));
+        }
+    }
+    faults(events, &mut text);
+    leaders(events, &mut text);
+    unavailable(events, &mut text);
+    text
+}
+
+fn verdict(events: &[Stamped]) -> &'static str {
+    let end = events.iter().find_map(|stamped| match &stamped.event {
+        Event::Finish { outcome, .. } => Some(outcome.text()),
+        _ => None,
+    });
+    end.unwrap_or("has not ended")
+}
+
+fn failed(events: &[Stamped]) -> impl Iterator<Item = &str> {
+    let finish = events.iter().find_map(|stamped| match &stamped.event {
+        Event::Finish { failed, .. } => Some(failed),
+        _ => None,
+    });
+    finish.into_iter().flatten().map(String::as_str)
+}
+
+fn result(events: &[Stamped], begin: &Stamped) -> (String, String) {
+    let mut took = String::new();
+    let mut told = Vec::new();
+    for stamped in events.iter().filter(|stamped| stamped.step == begin.step) {
+        match &stamped.event {
+            Event::End { took_ms, failed } => {
+                took = format!("{:.2} s", took_ms / 1e3);
+                told.extend(failed.iter().map(|why| format!("FAILED: {why}")));
+            }
+            Event::Expect { met: true, seen, took_ms, .. } => {
+                told.push(format!("{seen}, after {:.2} s", took_ms / 1e3));
+            }
+            Event::Probe { text, .. } => told.push(text.clone()),
+            Event::Picked { name, value } => told.push(format!("{name} is {value}")),
+            Event::Command { exit: Some(0), said, .. } if !said.is_empty() => told.push(said.clone()),
+            Event::Command { exit: Some(code), .. } => told.push(format!("exit code {code}")),
+            Event::Note { text } => told.push(format!("note: {text}")),
+            _ => {}
+        }
+    }
+    (took, told.join("; "))
+}
+
+fn faults(events: &[Stamped], text: &mut String) {
+    let mut rows = String::new();
+    for stamped in events {
+        if let Event::Fault { name, text: what, .. } = &stamped.event {
+            let healed = events.iter().find_map(|other| match &other.event {
+                Event::Healed { name: healed, packets } if healed == name && other.ms >= stamped.ms => {
+                    Some((other.ms, *packets))
+                }
+                _ => None,
+            });
+            let (lasted, met) = match healed {
+                Some((until, packets)) => (
+                    format!("{:.2} s", (until - stamped.ms) / 1e3),
+                    packets.map_or("?".into(), |[to, from]| format!("{to} to it, {from} from it")),
+                ),
+                None => ("to the end".into(), "?".into()),
+            };
+            let _ =
+                writeln!(rows, "| {} | {} | {:.2} s | {lasted} | {met} |", cell(name), cell(what), stamped.ms / 1e3);
+        }
+    }
+    if !rows.is_empty() {
+        let _ = write!(
+            text,
+            "\n## Faults\n\n| name | fault | from | lasted | packets met |\n| --- | --- | ---: | ---: | --- |\n{rows}"
+        );
+    }
+}
+
+fn leaders(events: &[Stamped], text: &mut String) {
+    let mut rows = String::new();
+    for stamped in events {
+        if let Event::Leader { leader, term, asked_ms } = &stamped.event {
+            let term = term.map_or(String::new(), |term| term.to_string());
+            let leader = leader.as_deref().unwrap_or("nobody");
+            let _ = writeln!(rows, "| {:.2} s | {} | {term} |", asked_ms / 1e3, cell(leader));
+        }
+    }
+    if !rows.is_empty() {
+        let _ = write!(text, "\n## Leaders\n\n| since | leader | term |\n| ---: | --- | ---: |\n{rows}");
+    }
+}
+
+/// For how long the cluster did not answer, seen from each place through each member.
+fn unavailable(events: &[Stamped], text: &mut String) {
+    let mut views: Vec<(&str, Option<&str>)> = Vec::new();
+    for stamped in events {
+        if let Event::Member { node, from, .. } = &stamped.event
+            && !views.contains(&(node, from.as_deref()))
+        {
+            views.push((node, from.as_deref()));
+        }
+    }
+    let mut rows = String::new();
+    for (node, from) in views {
+        let spans = spans(events, node, from);
+        let [silent, live, quorum] = [State::Silent, State::Live, State::Quorum].map(|wanted| {
+            spans
+                .iter()
+                .filter(|(_, _, state)| *state == wanted)
+                .map(|(from, to, _)| to - from)
+                .fold(0.0, |sum, one| sum + one)
+                / 1e3
+        });
+        let _ = writeln!(
+            rows,
+            "| {} | {} | {quorum:.1} s | {live:.1} s | {silent:.1} s |",
+            cell(node),
+            cell(from.unwrap_or("itself"))
+        );
+    }
+    if !rows.is_empty() {
+        let _ = write!(
+            text,
+            "\n## Members\n\n| member | seen from | with quorum | serves, no quorum | silent |\n\
+             | --- | --- | ---: | ---: | ---: |\n{rows}"
+        );
+    }
+}
+
+/// From when to when a member was in which state, in milliseconds.
+pub(super) type Spans = Vec<(f64, f64, State)>;
+
+/// How a member did, seen from a place.
+pub(super) fn spans(events: &[Stamped], member: &str, place: Option<&str>) -> Spans {
+    let end = events.last().map_or(0.0, |last| last.ms);
+    let changes: Vec<_> = events
+        .iter()
+        .filter_map(|stamped| match &stamped.event {
+            Event::Member { node, from, state, asked_ms, .. } if node == member && from.as_deref() == place => {
+                Some((*asked_ms, *state))
+            }
+            _ => None,
+        })
+        .collect();
+    let ends = changes.iter().skip(1).map(|(ms, _)| *ms).chain([end]);
+    changes.iter().zip(ends).map(|((from, state), to)| (*from, to, *state)).collect()
+}
+
+/// A text that stays in its cell.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ").replace('<', "&lt;")
+}

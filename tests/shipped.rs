@@ -1,0 +1,83 @@
+//! Every scenario of `scripts/scenarios`, on a lab with real etcd. Needs root and etcd, and fails without.
+
+mod labs;
+
+use std::fs;
+use std::path::Path;
+
+use labs::Lab;
+
+/// Plays it on a lab of its own; it must end as expected, and leave nothing in force.
+#[track_caller]
+fn plays(name: &str, members: u8) -> String {
+    let lab = Lab::up(members);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/scenarios").join(name).with_extension("toml");
+    let out = lab.file("made", "").replace("made", "out");
+    let output = lab.run(&format!("run {} --lab LAB --out {out}", file.display()));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    for node in ["agent", "etcd1", "etcd2", "etcd3"] {
+        assert_eq!(lab.listed(node), "", "{node}");
+    }
+    let out = Path::new(&out);
+    assert!(fs::read_to_string(out.join("junit.xml")).unwrap().contains("failures=\"0\" errors=\"0\""));
+    fs::read_to_string(out.join("summary.md")).unwrap()
+}
+
+#[test]
+fn client_failover() {
+    let summary = plays("client-failover", 3);
+    assert_eq!(summary.matches("| first answer after ").count(), 4, "{summary}");
+}
+
+#[test]
+fn leader_isolated() {
+    let summary = plays("leader-isolated", 3);
+    assert!(summary.contains(" s after this step began"), "from heal to steady: {summary}");
+}
+
+#[test]
+fn minority_majority() {
+    plays("minority-majority", 3);
+}
+
+#[test]
+fn one_way() {
+    plays("one-way", 3);
+}
+
+#[test]
+fn bridge() {
+    plays("bridge", 3);
+}
+
+#[test]
+fn ring() {
+    plays("ring", 5);
+}
+
+#[test]
+fn agent_alone() {
+    let summary = plays("agent-alone", 3);
+    assert!(summary.contains("ms without an answer at most"), "{summary}");
+}
+
+#[test]
+fn power_cycle() {
+    plays("power-cycle", 3);
+}
+
+#[test]
+fn statefulset() {
+    let summary = plays("statefulset", 3);
+    assert_eq!(summary.matches("as was to be found: a deadlock: etcd1").count(), 2, "{summary}");
+}
+
+#[test]
+fn every_shipped_scenario_has_its_test() {
+    let tests = include_str!("shipped.rs");
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/scenarios")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap().replace(".toml", "");
+        assert!(tests.contains(&format!("plays(\"{name}\"")), "{name}");
+    }
+}

@@ -141,3 +141,17 @@ fn what_cannot_be_meant_is_refused_before_anything_is_written() {
     let document: Value = lab.json("partition --lab LAB etcd1 agent --dry-run");
     assert_eq!(document["cuts"][0], serde_json::json!({ "from": "etcd1", "to": "agent" }), "{document}");
 }
+
+/// Who comes second writes the same again; nobody is left without.
+#[test]
+fn of_many_at_once_with_one_name_all_succeed() {
+    let lab = Lab::up(3);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| lab.done("partition etcd1 etcd2,etcd3 --lab LAB --name same --for 20s"));
+        }
+    });
+    for node in ["etcd1", "etcd2", "etcd3"] {
+        assert!(lab.listed(node).contains("playdead-same"), "{node}");
+    }
+}

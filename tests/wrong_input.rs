@@ -185,6 +185,9 @@ fn without_rights_it_says_which_and_exits_with_4() {
     {
         assert_refused(&nobody(&format!("{named} {verb}")), 4, "CAP_", verb);
     }
+    for verb in ["status", "up", "down", "kill etcd1"] {
+        assert_refused(&nobody(&format!("lab {verb}")), 4, "CAP_SYS_ADMIN", verb);
+    }
     let here = |line: &str| {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &segment.name(At::Client), "setpriv", "--reuid=65534", "--regid=65534"]);

@@ -13,6 +13,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::kernel::Missing;
+use crate::kernel::machine::{Capability, Rights};
 use crate::lab::{self, DEFAULT_NAME, Layout, MOST_MEMBERS, Node, Options};
 
 /// Make and use hosts in network namespaces on this machine, with a real etcd cluster on them.
@@ -96,6 +98,12 @@ fn lab_name(text: &str) -> Result<String> {
 /// # Errors
 /// What the lab could not do, in one line.
 pub fn run(args: &LabArgs, json: bool) -> Result<ExitCode> {
+    // Without it nothing of a lab can be seen, and all of it would look dead.
+    if !Rights::read()?.has(Capability::SysAdmin) {
+        return Err(
+            Missing("a lab lives in network namespaces: entering them needs CAP_SYS_ADMIN: use sudo".into()).into()
+        );
+    }
     let lab = args.lab.as_deref();
     match &args.verb {
         LabVerb::Up(up) => run_up(up, lab.unwrap_or(DEFAULT_NAME), json),

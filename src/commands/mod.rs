@@ -89,7 +89,8 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
 fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let said: Vec<_> = lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more")).collect();
+    let said: Vec<_> =
+        lines.take_while(|line| !["Usage:", "For more", "tip:"].iter().any(|end| line.starts_with(end))).collect();
     said.join(" ").trim_start_matches("error: ").to_owned()
 }
 

@@ -103,10 +103,12 @@ fn row(surveyed: &Surveyed, fault: &InForce) -> [String; 8] {
 }
 
 fn ends(surveyed: &Surveyed, fault: &InForce) -> String {
+    // A fault that flaps keeps its tables while its peer is healthy.
+    let away = if fault.is_active() { "" } else { ", away just now" };
     match (fault.owner, fault.left) {
         (Some(_), _) => match holder(surveyed, fault) {
-            Some(pid) => format!("with process {pid}"),
-            None => "with a process that is not visible here".into(),
+            Some(pid) => format!("with process {pid}{away}"),
+            None => format!("with a process that is not visible here{away}"),
         },
         (None, Some(left)) if left.is_zero() => "expired".into(),
         (None, Some(left)) => format!("in {}", shown::time(left)),

@@ -4,15 +4,14 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 
 use super::apply::{Written, refused_in, take_back, transaction};
 use super::closing::Closed;
+use super::inforce::InForce;
 use super::plan::Planned;
 use crate::encode::Finalized;
-use crate::kernel::nft::Nft;
-
-use super::inforce::InForce;
+use crate::kernel::nft::{Nft, Refused};
 
 /// What was written.
 pub(super) struct Together {
@@ -28,47 +27,85 @@ struct Ready {
     replaced: Vec<InForce>,
 }
 
+/// How often all is made anew because somebody else wrote the same names in between.
+const TRIES: u32 = 20;
+/// At most so long is waited before that, each time another while, so that two who meet do not meet again.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// Compiles all, lets each kernel check its part, and only then commits all of them at once, each by a thread of its
 /// own. If one fails after all, the others are undone. A plan without rules only takes away what is replaced.
 ///
 /// # Errors
 /// The first refusal; nothing has changed then.
-pub(super) fn write(planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> Result<Together> {
-    let mut ready = Vec::new();
-    for (planned, nft) in planned {
-        let (batch, replaced) = transaction(&planned, &nft, replace)?;
-        if planned.rules.tables.is_empty() && replaced.is_empty() {
-            continue;
+pub(super) fn write(mut planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> Result<Together> {
+    for _ in 1..TRIES {
+        match write_once(planned, replace) {
+            Err((again, error)) if is_race(&error) => planned = again,
+            other => return other.map_err(|(_, error)| error),
         }
-        let (trial, _) = transaction(&planned, &nft, replace)?;
-        if let Some(refused) = nft.check(&trial.finalize_dry())? {
-            return Err(refused_in(&planned, refused).context("nothing was changed"));
-        }
-        ready.push(Ready { planned, nft, batch: batch.finalize(), replaced });
+        thread::sleep(PAUSE.mul_f64(fastrand::f64()));
     }
-    commit(ready)
+    write_once(planned, replace).map_err(|(_, error)| error)
 }
 
-fn commit(ready: Vec<Ready>) -> Result<Together> {
+fn is_race(error: &Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<Refused>().is_some_and(Refused::is_race))
+}
+
+/// What was not written, to be tried again, and why.
+type Failed = (Vec<(Planned, Arc<Nft>)>, Error);
+
+fn write_once(planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> Result<Together, Failed> {
+    let batches: Result<Vec<_>> = planned.iter().map(|(planned, nft)| prepare(planned, nft, replace)).collect();
+    let batches = match batches {
+        Ok(batches) => batches,
+        Err(error) => return Err((planned, error.context("nothing was changed"))),
+    };
+    let ready = planned.into_iter().zip(batches).filter_map(|((planned, nft), batch)| {
+        let (batch, replaced) = batch?;
+        Some(Ready { planned, nft, batch, replaced })
+    });
+    commit(ready.collect())
+}
+
+/// `None`: there is nothing to write and nothing to take away.
+fn prepare(planned: &Planned, nft: &Nft, replace: bool) -> Result<Option<(Finalized, Vec<InForce>)>> {
+    let (batch, replaced) = transaction(planned, nft, replace)?;
+    if planned.rules.tables.is_empty() && replaced.is_empty() {
+        return Ok(None);
+    }
+    let (trial, _) = transaction(planned, nft, replace)?;
+    match nft.check(&trial.finalize_dry())? {
+        Some(refused) => Err(refused_in(planned, refused)),
+        None => Ok(Some((batch.finalize(), replaced))),
+    }
+}
+
+fn commit(ready: Vec<Ready>) -> Result<Together, Failed> {
     let barrier = Barrier::new(ready.len());
     let done: Vec<_> = thread::scope(|scope| {
         let threads = ready.iter().map(|one| scope.spawn(|| commit_one(one, &barrier)));
         let threads: Vec<_> = threads.collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))).collect()
     });
-    let (mut written, mut ends, mut failed) = (Vec::new(), Vec::new(), None);
+    let (mut written, mut left, mut ends, mut failed) = (Vec::new(), Vec::new(), Vec::new(), None);
     for (one, done) in ready.into_iter().zip(done) {
+        let Ready { planned, nft, replaced, .. } = one;
         match done {
             Ok((took, end)) => {
-                let Ready { planned, nft, replaced, .. } = one;
                 written.push(Written { planned, nft, replaced, took, closed: Closed::default() });
                 ends.push(end);
             }
-            Err(error) => failed = failed.or(Some(error.context(format!("place {}", one.planned.place.label)))),
+            Err(error) => {
+                failed = failed.or(Some(error.context(format!("place {}", planned.place.label))));
+                left.push((planned, nft));
+            }
         }
     }
     if let Some(error) = failed {
-        return Err(take_back(&written, error));
+        let error = take_back(&written, error);
+        left.extend(written.into_iter().map(|one| (one.planned, one.nft)));
+        return Err((left, error));
     }
     let spread = ends.iter().max().zip(ends.iter().min()).map_or(Duration::ZERO, |(last, first)| *last - *first);
     Ok(Together { written, spread })

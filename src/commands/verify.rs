@@ -126,7 +126,10 @@ fn one(surveyed: &Surveyed, fault: &InForce, from: &[Place], how: &VerifyArgs) -
     let place = surveyed.place.label.clone();
     let mut verified = Verified { place, fault: fault.clone(), hits: None, looks, differs, open, notes };
     if !fault.is_active() {
-        verified.differs.push("it has expired: its rules apply no more".into());
+        match fault.owner {
+            Some(_) => verified.open.push("it comes and goes, and is away just now: look again".into()),
+            None => verified.differs.push("it has expired: its rules apply no more".into()),
+        }
         return Ok(verified);
     }
     verified.differs.extend(fault.damage());

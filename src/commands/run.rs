@@ -2,9 +2,13 @@
 
 mod capture;
 mod check;
+mod command;
 mod condition;
+mod deeds;
 mod faults;
 mod guard;
+mod injection;
+mod logs;
 mod player;
 mod restart;
 mod shell;

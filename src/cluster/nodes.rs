@@ -264,16 +264,32 @@ fn is_local(address: &IpAddr) -> bool {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NetNs(name) => f.write_str(name),
             Self::Pid(pid) => write!(f, "pid {pid}"),
             Self::Container(name) => write!(f, "container {name}"),
-            // The namespace of LAB/NODE is called LAB-NODE.
-            Self::Node(name) => f.write_str(&name.replace('/', "-")),
+            Self::NetNs(_) | Self::Node(_) => f.write_str(&self.netns().unwrap_or_default()),
         }
     }
 }
 
 impl Place {
+    /// The name of a lab's node that does not say whose.
+    pub fn without_lab(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Node(name) if !name.contains('/') => Some(name),
+            _ => None,
+        }
+    }
+
+    /// As `ip netns` knows it, where it does.
+    pub fn netns(&self) -> Option<String> {
+        match self {
+            Self::NetNs(name) => Some(name.clone()),
+            // The namespace of LAB/NODE is called LAB-NODE.
+            Self::Node(name) => Some(name.replace('/', "-")),
+            Self::Pid(_) | Self::Container(_) => None,
+        }
+    }
+
     /// Opens the namespace.
     ///
     /// # Errors

@@ -37,7 +37,8 @@ pub struct Node {
     pub log: Option<PathBuf>,
 }
 
-/// What is run by `sh -c`, where playdead runs, to do something to a node that is not a lab's.
+/// What is run by `sh -c`, where playdead runs, to do something to a node other than what a lab
+/// does to its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 #[expect(missing_docs, reason = "each is named for what it does")]

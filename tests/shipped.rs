@@ -1,4 +1,5 @@
-//! Every scenario of `scripts/scenarios`, on a lab with real etcd. Needs root and etcd, and fails without.
+//! Every scenario of `scripts/scenarios`, on a lab with real etcd, NATS and ZooKeeper. Needs root and
+//! all of these, and fails without.
 
 mod labs;
 
@@ -71,6 +72,18 @@ fn power_cycle() {
 fn statefulset() {
     let summary = plays("statefulset", 3);
     assert_eq!(summary.matches("as was to be found: a deadlock: etcd1").count(), 2, "{summary}");
+}
+
+#[test]
+fn statefulset_nats() {
+    let summary = plays("statefulset-nats", 3);
+    assert_eq!(summary.matches("as was to be found: a deadlock: nats1").count(), 2, "{summary}");
+}
+
+#[test]
+fn statefulset_zookeeper() {
+    let summary = plays("statefulset-zookeeper", 3);
+    assert_eq!(summary.matches("as was to be found: a deadlock: zk1").count(), 2, "{summary}");
 }
 
 #[test]

@@ -37,7 +37,8 @@ pub struct Node {
     pub log: Option<PathBuf>,
 }
 
-/// What is run by `sh -c`, where playdead runs, to do something to a node that is not a lab's.
+/// What is run by `sh -c`, where playdead runs, to do something to a node other than what a lab
+/// does to its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 #[expect(missing_docs, reason = "each is named for what it does")]
@@ -264,16 +265,32 @@ fn is_local(address: &IpAddr) -> bool {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NetNs(name) => f.write_str(name),
             Self::Pid(pid) => write!(f, "pid {pid}"),
             Self::Container(name) => write!(f, "container {name}"),
-            // The namespace of LAB/NODE is called LAB-NODE.
-            Self::Node(name) => f.write_str(&name.replace('/', "-")),
+            Self::NetNs(_) | Self::Node(_) => f.write_str(&self.netns().unwrap_or_default()),
         }
     }
 }
 
 impl Place {
+    /// The name of a lab's node that does not say whose.
+    pub fn without_lab(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Node(name) if !name.contains('/') => Some(name),
+            _ => None,
+        }
+    }
+
+    /// As `ip netns` knows it, where it does.
+    pub fn netns(&self) -> Option<String> {
+        match self {
+            Self::NetNs(name) => Some(name.clone()),
+            // The namespace of LAB/NODE is called LAB-NODE.
+            Self::Node(name) => Some(name.replace('/', "-")),
+            Self::Pid(_) | Self::Container(_) => None,
+        }
+    }
+
     /// Opens the namespace.
     ///
     /// # Errors

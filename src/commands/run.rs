@@ -2,9 +2,13 @@
 
 mod capture;
 mod check;
+mod command;
 mod condition;
+mod deeds;
 mod faults;
 mod guard;
+mod injection;
+mod logs;
 mod player;
 mod restart;
 mod shell;
@@ -45,7 +49,7 @@ pub struct RunArgs {
     /// Where the dice begin; the same seed gives the same plan [default: the file's, else random, and printed].
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// The lab that is meant where the file has no [nodes].
+    /// The lab whose nodes are meant: all where the file has no [nodes], else those that are named there without a lab.
     #[arg(long, value_name = "NAME")]
     pub lab: Option<String>,
     /// Print the plan with its times and rules, and change nothing.

@@ -34,7 +34,27 @@ struct Item {
     from: f64,
     to: f64,
     label: String,
+    paint: Paint,
+}
+
+/// How a bar looks. The outlines differ, so that kinds are told apart without colours, too.
+#[derive(Debug, Clone, Copy)]
+struct Paint {
     fill: &'static str,
+    outline: f64,
+    dashes: &'static str,
+}
+
+impl Paint {
+    const fn thin(fill: &'static str) -> Self {
+        Self { fill, outline: 0.6, dashes: "none" }
+    }
+
+    fn bar(self, x: f64, y: f64, width: f64, height: f64) -> Rectangle {
+        let bar = Rectangle::new().set("x", round(x)).set("y", round(y)).set("width", round(width));
+        let bar = bar.set("height", height).set("fill", self.fill).set("stroke", "#444444");
+        bar.set("stroke-width", self.outline).set("stroke-dasharray", self.dashes)
+    }
 }
 
 struct Row {
@@ -139,10 +159,12 @@ impl Page {
             let (x0, x1) = (self.x(item.from), self.x(item.to).max(self.x(item.from) + 3.0));
             #[expect(clippy::cast_precision_loss, reason = "a few dozen letters")]
             let width = item.label.chars().count() as f64 * LETTER;
-            let (text, left, right) = match () {
-                () if width + 6.0 <= x1 - x0 => (x0 + 4.0, x0, x1),
-                () if x1 + 4.0 + width <= LEFT + CHART => (x1 + 4.0, x0, x1 + 4.0 + width),
-                () => ((x0 - 4.0 - width).max(LEFT), (x0 - 4.0 - width).max(LEFT), x1),
+            // Before the bar, the text ends at it, however wide its letters are.
+            let (text, anchor, left, right) = match () {
+                () if width + 6.0 <= x1 - x0 => (x0 + 4.0, "start", x0, x1),
+                () if x1 + 4.0 + width <= LEFT + CHART => (x1 + 4.0, "start", x0, x1 + 4.0 + width),
+                () if x0 - 4.0 - width >= LEFT => (x0 - 4.0, "end", x0 - 4.0 - width, x1),
+                () => (LEFT, "start", LEFT, x1),
             };
             let lane = taken.iter().position(|end| *end + 4.0 <= left).unwrap_or(taken.len());
             let lane = lane.min(MOST_LANES - 1);
@@ -153,18 +175,10 @@ impl Page {
             taken[lane] = taken[lane].max(right);
             #[expect(clippy::cast_precision_loss, reason = "a dozen")]
             let y = self.y + lane as f64 * LANE;
-            let bar = Rectangle::new()
-                .set("x", round(x0))
-                .set("y", round(y + 1.0))
-                .set("width", round(x1 - x0))
-                .set("height", LANE - 3.0)
-                .set("fill", item.fill)
-                .set("stroke", "#555555")
-                .set("stroke-width", 0.6)
-                .add(Title::new(item.label.as_str()));
-            self.add(bar);
+            let bar = item.paint.bar(x0, y + 1.0, x1 - x0, LANE - 3.0);
+            self.add(bar.add(Title::new(item.label.as_str())));
             if !full {
-                self.text(text, y + 12.0, &item.label, INK, &[]);
+                self.text(text, y + 12.0, &item.label, INK, &[("text-anchor", anchor)]);
             }
         }
         taken.len()
@@ -222,9 +236,8 @@ impl Page {
             self.text(x + 28.0, self.y, text, INK, &[]);
             x += 240.0;
         }
-        for (fill, text) in [(FAULT, "fault"), (REAL, "for real"), (LEADS, "leads"), (LOOK, "looks and commands")] {
-            let mark = Rectangle::new().set("x", x).set("y", round(self.y - 10.0)).set("width", 22).set("height", 12);
-            self.add(mark.set("fill", fill).set("stroke", "#555555").set("stroke-width", 0.6));
+        for (paint, text) in [(FAULT, "fault"), (REAL, "for real"), (LEADS, "leads"), (LOOK, "looks and commands")] {
+            self.add(paint.bar(x, self.y - 10.0, 22.0, 12.0));
             self.text(x + 28.0, self.y, text, INK, &[]);
             x += 100.0;
         }
@@ -258,10 +271,13 @@ impl Page {
     }
 }
 
-const FAULT: &str = "#f6b7a8";
-const REAL: &str = "#d9c3e8";
-const LEADS: &str = "#fbe08a";
-const LOOK: &str = "#bcd9f5";
+const FAULT: Paint = Paint { fill: "#f6b7a8", outline: 2.0, dashes: "none" };
+const REAL: Paint = Paint { fill: "#e2d0ee", outline: 2.0, dashes: "4 2" };
+const LEADS: Paint = Paint::thin("#fbe9a8");
+const LOOK: Paint = Paint { fill: "#d3e6f8", outline: 1.2, dashes: "1.5 1.5" };
+const STEP: Paint = Paint::thin("#e4e4e4");
+const MET: Paint = Paint::thin("#c9e8cf");
+const UNMET: Paint = Paint { fill: "#e06060", outline: 2.0, dashes: "none" };
 
 fn look_of(state: State) -> (f64, &'static str) {
     match state {
@@ -291,9 +307,9 @@ fn of_steps(events: &[Stamped], end: f64) -> Vec<Item> {
     let item = |begin: &Stamped| {
         let to = events.iter().find(|other| other.step == begin.step && matches!(other.event, Event::End { .. }));
         let failed = matches!(result(events, begin), Result::Bad(_));
-        let fill = if failed { "#e06060" } else { "#e4e4e4" };
+        let paint = if failed { UNMET } else { STEP };
         let label = begin.step.clone().unwrap_or_default();
-        Item { from: begin.ms, to: to.map_or(end, |to| to.ms), label, fill }
+        Item { from: begin.ms, to: to.map_or(end, |to| to.ms), label, paint }
     };
     steps.map(item).collect()
 }
@@ -324,7 +340,7 @@ fn of_node(events: &[Stamped], node: &str, end: f64) -> Vec<Item> {
         match &stamped.event {
             Event::Fault { name, text, nodes, .. } if nodes.iter().any(|broken| broken == node) => {
                 let to = until(&|event| matches!(event, Event::Healed { name: healed, .. } if healed == name));
-                items.push(Item { from, to, label: short(text), fill: FAULT });
+                items.push(Item { from, to, label: short(text), paint: FAULT });
             }
             Event::Node { node: touched, did, .. } if touched == node => {
                 let (label, undone) = match did.as_str() {
@@ -335,7 +351,7 @@ fn of_node(events: &[Stamped], node: &str, end: f64) -> Vec<Item> {
                     _ => continue,
                 };
                 let ends = |event: &Event| matches!(event, Event::Node { node: other, did, .. } if other == node && did == undone);
-                items.push(Item { from, to: until(&ends), label: label.into(), fill: REAL });
+                items.push(Item { from, to: until(&ends), label: label.into(), paint: REAL });
             }
             Event::Leader { leader: Some(leader), term, asked_ms } if leader == node => {
                 let term = term.map_or(String::new(), |term| format!(", term {term}"));
@@ -344,14 +360,14 @@ fn of_node(events: &[Stamped], node: &str, end: f64) -> Vec<Item> {
                     _ => None,
                 });
                 let (from, to) = (*asked_ms, next.unwrap_or(end));
-                items.push(Item { from, to, label: format!("leads{term}"), fill: LEADS });
+                items.push(Item { from, to, label: format!("leads{term}"), paint: LEADS });
             }
             Event::Command { node: Some(place), took_ms, said, .. } if place == node && !said.is_empty() => {
-                items.push(Item { from: (from - took_ms).max(0.0), to: from, label: short(said), fill: LOOK });
+                items.push(Item { from: (from - took_ms).max(0.0), to: from, label: short(said), paint: LOOK });
             }
             Event::Probe { from: place, text, report } if place == node => {
                 let took = report["took_ms"].as_f64().unwrap_or(0.0);
-                items.push(Item { from: (from - took).max(0.0), to: from, label: short(text), fill: LOOK });
+                items.push(Item { from: (from - took).max(0.0), to: from, label: short(text), paint: LOOK });
             }
             _ => {}
         }
@@ -401,7 +417,7 @@ fn of_expectations(events: &[Stamped]) -> Vec<Item> {
             from: (stamped.ms - took_ms).max(0.0),
             to: stamped.ms,
             label: short(&format!("{} {what}", if *met { "✓" } else { "✗" })),
-            fill: if *met { "#c9e8cf" } else { "#e06060" },
+            paint: if *met { MET } else { UNMET },
         }),
         _ => None,
     };
@@ -476,7 +492,7 @@ mod tests {
     #[test]
     fn what_would_touch_goes_into_another_lane() {
         let mut page = Page { y: 0.0, end: 1000.0, body: Group::new() };
-        let item = |from: f64, to: f64| Item { from, to, label: "ten words".into(), fill: FAULT };
+        let item = |from: f64, to: f64| Item { from, to, label: "ten words".into(), paint: FAULT };
         assert_eq!(page.items(&[item(0.0, 500.0), item(600.0, 1000.0)]), 1);
         assert_eq!(page.items(&[item(0.0, 500.0), item(400.0, 1000.0)]), 2);
         // Its text stands behind a short one, and before it at the right edge.

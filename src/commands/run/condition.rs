@@ -169,7 +169,8 @@ impl Steady {
     fn unmet(&mut self, seen: &Snapshot, wanted: Duration) -> Option<String> {
         self.begun.get_or_insert_with(Instant::now);
         let (leader, term) = (seen.leader().map(str::to_owned), seen.term());
-        if !seen.is_whole() || leader.is_none() {
+        // Checks that name no leader are steady without one.
+        if !seen.is_whole() {
             self.since = None;
             let sick: Vec<_> = seen.views.iter().filter(|view| !view.has_quorum()).map(|view| &*view.node).collect();
             return Some(format!("no quorum through {}", sick.join(", ")));

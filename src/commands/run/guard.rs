@@ -4,6 +4,7 @@
 //! tells it, over a pipe, what there is to undo and what is undone. When the pipe ends, so has the runner, and the
 //! helper undoes what is left.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -22,8 +23,8 @@ use crate::lab;
 pub(super) enum Undo {
     /// A verb of the lab.
     Lab { node: String, verb: String },
-    /// A command for `sh -c`.
-    Shell { command: String },
+    /// A command for `sh -c`, with this in its environment.
+    Shell { command: String, env: BTreeMap<String, String> },
     /// A directory of ours goes.
     Remove { directory: PathBuf },
     /// A command in the background ends, with all that it has started.
@@ -35,10 +36,10 @@ impl Undo {
     pub(super) fn carry_out(&self) -> Result<Option<u32>> {
         match self {
             Self::Lab { node, verb } => on_lab(node, verb),
-            Self::Shell { command } => {
+            Self::Shell { command, env } => {
                 // Standard output is the result's.
                 let mut shell = Command::new("sh");
-                shell.args(["-c", command]).stdin(Stdio::null()).stdout(std::io::stderr());
+                shell.args(["-c", command]).envs(env).stdin(Stdio::null()).stdout(std::io::stderr());
                 let status = shell.status().context("cannot run sh")?;
                 if !status.success() {
                     bail!("`{command}` failed ({status})");

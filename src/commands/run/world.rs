@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::guard::Undo;
-use crate::cluster::{self, Node, Seat, Snapshot};
+use crate::cluster::{self, Commands, Node, Seat, Snapshot};
 use crate::commands::place::Place;
 use crate::kernel::netns::NetNs;
 use crate::lab;
@@ -33,10 +33,14 @@ impl World {
         let (env, work) =
             (scenario.env.clone(), std::env::temp_dir().join(format!("playdead-run-{}", std::process::id())));
         let own = scenario.nodes.as_ref().map(|nodes| Ok(nodes.0.clone()));
-        if let Some(nodes) = own.or_else(|| nodes.map(cluster::read_nodes)).transpose()? {
+        let lab = lab.or(scenario.lab.as_deref());
+        if let Some(mut nodes) = own.or_else(|| nodes.map(cluster::read_nodes)).transpose()? {
+            for name in nodes.iter_mut().filter_map(|node| node.place.as_mut()?.without_lab()) {
+                *name = format!("{}/{name}", lab::choose(lab)?);
+            }
             return Ok(Self { seats: cluster::open(&nodes)?, lab: None, env, work });
         }
-        let lab = lab::choose(lab.or(scenario.lab.as_deref()))?;
+        let lab = lab::choose(lab)?;
         let seats = cluster::open(&cluster::of_lab(Some(&lab))?)?;
         Ok(Self { seats, lab: Some(lab), env, work })
     }
@@ -131,6 +135,9 @@ impl World {
     /// How something is done to a node, also by whoever comes after a crash.
     pub(super) fn deed(&self, name: &str, verb: Verb) -> Result<Undo> {
         let own = self.seats.iter().find(|seat| seat.node.name == name).map(|seat| &seat.node);
+        if let Some((node, command)) = own.and_then(|node| Some((node, of(&node.commands, verb)?))) {
+            return Ok(Undo::Shell { command: command.to_owned(), env: self.env_of(node) });
+        }
         if let Some(node) = own.and_then(lab_name).or(self.lab.as_ref().map(|lab| format!("{lab}/{name}"))) {
             let has_etcd = lab::node(None, &node)?.role.is_etcd();
             if !has_etcd && !matches!(verb, Verb::Plug | Verb::Unplug) {
@@ -138,22 +145,23 @@ impl World {
             }
             return Ok(Undo::Lab { node, verb: verb.name().into() });
         }
-        let node = own.with_context(|| format!("no node is called {name:?}"))?;
-        let commands = &node.commands;
-        let command = match verb {
-            Verb::Kill => &commands.kill,
-            Verb::Stop => &commands.stop,
-            Verb::Start => &commands.start,
-            Verb::Pause => &commands.pause,
-            Verb::Resume => &commands.resume,
-            Verb::Unplug => &commands.unplug,
-            Verb::Plug => &commands.plug,
-        };
-        let command = command.clone().with_context(|| {
-            let verb = verb.name();
-            format!("how to {verb} the node {name} is not said: give [nodes.{name}.commands] {verb} = \"...\"")
-        })?;
-        Ok(Undo::Shell { command })
+        own.with_context(|| format!("no node is called {name:?}"))?;
+        let verb = verb.name();
+        bail!("how to {verb} the node {name} is not said: give [nodes.{name}.commands] {verb} = \"...\"")
+    }
+
+    /// What a node's own commands find in their environment, besides what playdead itself finds.
+    fn env_of(&self, node: &Node) -> BTreeMap<String, String> {
+        let netns = node.place.as_ref().and_then(cluster::Place::netns);
+        let address = node.addresses.first().map(ToString::to_string);
+        let own = [
+            ("PLAYDEAD_WORK", Some(self.work.display().to_string())),
+            ("PLAYDEAD_NODE", Some(node.name.clone())),
+            ("PLAYDEAD_ADDRESS", address),
+            ("PLAYDEAD_NETNS", netns),
+        ];
+        let own = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        self.env.clone().into_iter().chain(own).collect()
     }
 
     /// What is not as it should be in the lab's own nodes: paused, unplugged, dead.
@@ -178,6 +186,19 @@ impl World {
         }
         Ok(ailing)
     }
+}
+
+fn of(commands: &Commands, verb: Verb) -> Option<&str> {
+    let command = match verb {
+        Verb::Kill => &commands.kill,
+        Verb::Stop => &commands.stop,
+        Verb::Start => &commands.start,
+        Verb::Pause => &commands.pause,
+        Verb::Resume => &commands.resume,
+        Verb::Unplug => &commands.unplug,
+        Verb::Plug => &commands.plug,
+    };
+    command.as_deref()
 }
 
 /// `LAB/NODE` of a node that is a lab's.

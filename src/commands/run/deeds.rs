@@ -1,0 +1,92 @@
+//! What is done to the processes and cables of nodes, and put right.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+
+use super::guard::Undo;
+use super::player::{Failure, Player};
+use super::world::World;
+use crate::commands::heal;
+use crate::record::{Event, Record};
+use crate::scenario::file::Verb;
+
+/// How long others may take to let go of their faults before the scenario begins.
+const LETTING_GO: Duration = Duration::from_secs(10);
+
+impl Player<'_> {
+    /// At the same time, so that a quorum goes or comes back as a whole; every one is tried.
+    pub(super) fn do_to_all(&mut self, nodes: &[String], verb: Verb) -> Result<(), Failure> {
+        let mut added = Vec::new();
+        for node in nodes {
+            let undo = verb.undone_by().map(|undo| self.world.deed(node, undo)).transpose()?;
+            added.push(undo.map(|undo| self.guard.add(undo)).transpose()?);
+        }
+        let deeds = nodes.iter().map(|node| self.world.deed(node, verb)).collect::<Result<Vec<_>>>()?;
+        let done: Vec<_> = thread::scope(|scope| {
+            let doing: Vec<_> = deeds.iter().map(|deed| scope.spawn(|| deed.carry_out())).collect();
+            doing.into_iter().map(|d| d.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))).collect()
+        });
+        let mut failed = Ok(());
+        for (((node, deed), added), done) in nodes.iter().zip(&deeds).zip(added).zip(done) {
+            match done {
+                Ok(pid) => {
+                    self.guard.undone(deed)?;
+                    let (node, did) = (node.clone(), verb.name().to_owned());
+                    self.record.add(Some(&self.step), Event::Node { node, did, pid });
+                }
+                Err(error) => {
+                    added.map_or(Ok(()), |id| self.guard.done(id))?;
+                    failed = Err(error.context(format!("cannot {} {node}", verb.name())).into());
+                }
+            }
+        }
+        failed
+    }
+
+    pub(super) fn do_to(&mut self, node: &str, verb: Verb) -> Result<(), Failure> {
+        self.do_to_all(&[node.to_owned()], verb)
+    }
+
+    pub(super) fn undo(&mut self) -> Result<()> {
+        for (id, undo) in self.guard.left() {
+            // Captures go on until the very end.
+            if matches!(undo, Undo::End { .. }) {
+                continue;
+            }
+            let undone = undo.carry_out();
+            self.guard.done(id)?;
+            match (undone, &undo) {
+                (Ok(pid), Undo::Lab { node, verb }) => {
+                    let node = node.rsplit('/').next().unwrap_or(node).to_owned();
+                    self.record.add(None, Event::Node { node, did: verb.clone(), pid });
+                }
+                // What fails on a lab's node may be right already; whether it is, is looked at below.
+                (Ok(_), _) | (Err(_), Undo::Lab { .. }) => {}
+                (Err(error), _) => return Err(error.context("cannot put right what the scenario did")),
+            }
+        }
+        let still = self.world.ailing()?.into_iter().map(|(node, verb)| format!("{} {node}", verb.name()));
+        let still: Vec<_> = still.collect();
+        if still.is_empty() { Ok(()) } else { Err(anyhow!("cannot put right all: still to do: {}", still.join(", "))) }
+    }
+}
+
+/// What an earlier run, or anybody else, has left on the nodes.
+pub(super) fn put_right(world: &World, record: &Record) -> Result<()> {
+    let note = |text: String| record.add(None, Event::Note { text });
+    for seat in world.seats.iter().filter(|seat| seat.ns.is_some()) {
+        let place = world.place(&seat.node.name)?;
+        let healed = heal::heal_place(&place, &[], Instant::now() + LETTING_GO);
+        let healed = healed.with_context(|| format!("node {}", seat.node.name))?;
+        for name in healed {
+            note(format!("before the start: healed {name} on {}", seat.node.name));
+        }
+    }
+    for (node, verb) in world.ailing()? {
+        world.deed(&node, verb)?.carry_out()?;
+        note(format!("before the start: had to {} {node}", verb.name()));
+    }
+    Ok(())
+}

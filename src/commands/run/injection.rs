@@ -1,0 +1,146 @@
+//! Steps that put faults in force and take them away.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::faults::Fault;
+use super::player::Player;
+use super::words;
+use super::world::World;
+use crate::commands::apply::{self, Written};
+use crate::commands::{flap, partition, shown, together};
+use crate::record::{Event, Record};
+use crate::scenario::file::Names;
+
+impl Player<'_> {
+    /// The title is for the picture.
+    pub(super) fn fault(&mut self, words: &str, title: &str) -> Result<()> {
+        let fault = words::Fault::parse(words, self.seed)?;
+        let places = fault.places(self.world)?;
+        let (kind, args, then) = fault.args(self.world)?;
+        let (world, record, step) = (self.world, self.record, self.step.clone());
+        let notes = self.faults.put(
+            &step,
+            |sockets| apply::plan_all(places, kind, &args, |place| sockets.of(place)),
+            |planned| apply::put(planned, args.replace),
+            |fault| {
+                record.add(Some(&step), in_force(world, record, title, fault));
+                fault.written.iter().flat_map(Written::notes).collect::<Vec<_>>()
+            },
+        )?;
+        for note in notes {
+            self.note(&note);
+        }
+        then.map_or(Ok(()), apply::run_then)
+    }
+
+    /// It comes and goes until it is healed or its time is over, while the scenario goes on.
+    pub(super) fn flap(&mut self, words: &str, text: String) -> Result<()> {
+        let flap = words::Flap::parse(words, self.seed)?;
+        let (kind, rhythm, fault) = flap.meaning(self.world)?;
+        let planned = flap::plan_all(flap.places(self.world)?, kind, &fault)?;
+        let Some((first, _)) = planned.first() else { return Ok(()) };
+        let name = first.fault.name.to_string();
+        let (mut nodes, mut rules) = (Vec::new(), Vec::new());
+        for (plan, _) in &planned {
+            nodes.extend(self.world.owners(&plan.fault.peers));
+            let file = rules_file(&self.step, &name, &plan.place.label);
+            rules.push(self.record.file(&file, plan.rules.to_string().as_bytes()));
+        }
+        nodes.dedup();
+        let faults = planned.iter().map(|(plan, _)| shown::document(&plan.place.label, &plan.fault)).collect();
+        self.record.add(Some(&self.step), Event::Fault { name: name.clone(), text, nodes, rules, faults });
+        let (record, step) = (self.record.clone(), self.step.clone());
+        self.faults.flap(&self.step, planned, rhythm, move |beat| {
+            let ms = |time: Duration| time.as_secs_f64() * 1e3;
+            let (planned_ms, done_ms, down) = (ms(beat.edge.at), ms(beat.done), beat.edge.down);
+            record.add(Some(&step), Event::Edge { name: name.clone(), down, planned_ms, done_ms });
+        })
+    }
+
+    pub(super) fn partition(&mut self, words: &str) -> Result<()> {
+        let cut = words::Cut::parse(words, self.seed)?;
+        let partition = partition::partition(&cut.args, &self.world.seats)?;
+        let (world, record, step) = (self.world, self.record, &self.step);
+        let (seats, name) = (world.reopened()?, cut.args.name.as_ref());
+        let mut spread = Duration::ZERO;
+        self.faults.put(
+            step,
+            |sockets| partition::plan(seats, &partition, name, cut.lifetime(), |place| sockets.of(place)),
+            |planned| {
+                let done = together::write(planned, cut.args.replace)?;
+                spread = done.spread;
+                Ok(done.written)
+            },
+            |fault| {
+                let one = |one: &Written| record.add(Some(step), deaf(world, record, fault, one));
+                fault.written.iter().for_each(one);
+            },
+        )?;
+        let (groups, spread) = (partition.shown_groups(), spread.as_secs_f64() * 1e3);
+        record.add(Some(step), Event::Note { text: format!("partition {groups}, all within {spread:.2} ms") });
+        Ok(())
+    }
+
+    pub(super) fn heal(&mut self, names: &Names) -> Result<()> {
+        for name in names.0.iter().filter(|name| !names.is_all() && !self.faults.has(name)) {
+            self.note(&format!("no fault is called {name} now"));
+        }
+        self.faults.lift((!names.is_all()).then_some(&names.0))
+    }
+
+    /// What was lifted, by a step or by a signal, and what it met.
+    pub(super) fn record_lifted(&mut self) {
+        for fault in self.faults.record(self.record, Some(&self.step)) {
+            let text = match fault.packets {
+                Some([0, 0]) => format!("{} met no packet", fault.name),
+                None => format!("{} was taken away by somebody else: what it met is not known", fault.name),
+                Some(_) => String::new(),
+            };
+            if !text.is_empty() {
+                self.note(&text);
+                if self.require_hits {
+                    self.failed.push(format!("step {}: {text}", fault.step));
+                }
+            }
+            self.lifted.push((fault.name, fault.packets));
+        }
+    }
+}
+
+fn in_force(world: &World, record: &Record, title: &str, fault: &Fault) -> Event {
+    let mut nodes = Vec::new();
+    let mut rules = Vec::new();
+    for one in &fault.written {
+        let (place, planned) = (&one.planned.place.label, &one.planned.fault);
+        let owners = world.owners(&planned.peers);
+        nodes.extend(if owners.is_empty() { vec![place.clone()] } else { owners });
+        rules.push(rules_of(record, fault, one));
+    }
+    nodes.sort();
+    nodes.dedup();
+    let faults = fault.written.iter().map(apply::document).collect();
+    Event::Fault { name: fault.name.clone(), text: title.to_owned(), nodes, rules, faults }
+}
+
+/// What a partition is to one node: those that it no longer hears.
+fn deaf(world: &World, record: &Record, fault: &Fault, one: &Written) -> Event {
+    let mut unheard: Vec<_> = one.planned.fault.peers.iter().filter_map(|peer| peer.label.clone()).collect();
+    unheard.sort();
+    unheard.dedup();
+    let rules = vec![rules_of(record, fault, one)];
+    let text = format!("hears nothing of {}", unheard.join(", "));
+    let place = &one.planned.place;
+    let nodes = vec![world.node_at(&place.ns).unwrap_or(&place.label).to_owned()];
+    Event::Fault { name: fault.name.clone(), text, nodes, rules, faults: vec![apply::document(one)] }
+}
+
+fn rules_file(step: &str, name: &str, place: &str) -> String {
+    format!("rules/{step}.{name}.{}.nft", place.replace(['/', ' '], "-"))
+}
+
+fn rules_of(record: &Record, fault: &Fault, one: &Written) -> String {
+    let file = rules_file(&fault.step, &fault.name, &one.planned.place.label);
+    record.file(&file, one.planned.rules.to_string().as_bytes())
+}

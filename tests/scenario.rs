@@ -311,6 +311,25 @@ fn a_signal_heals_everything_and_is_told() {
     }
 }
 
+/// Whatever step it comes in, the end is that somebody wanted it.
+#[test]
+fn a_signal_in_the_middle_of_a_look_or_a_command_is_no_result_of_it() {
+    let lab = Lab::up(1);
+    for (name, last) in [
+        ("look", "probe = \"10.77.0.99:1 --node agent --only connect --timeout 1500ms\""),
+        ("expectation", "probe = \"10.77.0.99:1 --node agent --only connect --timeout 1500ms --expect alive\""),
+        ("command", "run = { command = \"sleep 20\" }"),
+    ] {
+        let steps = format!("[[steps]]\nrun = {{ command = \"true\" }}\n\n[[steps]]\n{last}");
+        let play = Play::new(&lab, name, &steps);
+        let mut child = play.start_until("true: ok");
+        std::thread::sleep(Duration::from_millis(300));
+        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(1), "{name}");
+        assert_eq!(of(&play.events(), "finish")[0]["outcome"], "interrupted", "{name}");
+    }
+}
+
 #[test]
 fn what_an_earlier_run_or_anybody_left_is_put_right_before() {
     let lab = Lab::up(1);

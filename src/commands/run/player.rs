@@ -194,6 +194,8 @@ impl<'a> Player<'a> {
         self.bar.set_message(format!("step {} of {of}: {what}", planned.id));
         self.record.add(Some(&planned.id), Event::Begin { text: what.clone(), late_ms });
         let result = self.act(&step);
+        // Whatever it saw, it saw of what was healed at the signal.
+        let result = if self.stop.is_told() { Err(Failure::Interrupted) } else { result };
         self.record_lifted();
         let failed = match &result {
             Ok(()) => None,

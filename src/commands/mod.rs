@@ -92,7 +92,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Verb::DeadHost(args) => apply::run(place, Kind::DeadHost, args, None, json),
         Verb::DeadProcess(args) => apply::run(place, Kind::DeadProcess(args.open_connections), &args.fault, None, json),
         Verb::Hush(args) => apply::run(place, Kind::Hush, &args.fault, args.then.as_deref(), json),
-        Verb::HungProcess(args) => apply::run(place, Kind::HungProcess, args, None, json),
+        Verb::HungProcess(args) => apply::run(place, Kind::HungProcess(args.backlog), &args.fault, None, json),
         Verb::Unreachable(args) => apply::run(place, Kind::Unreachable(args.code), &args.fault, None, json),
         Verb::Lossy(args) => apply::run(place, Kind::Lossy(loss(args)), &args.fault, None, json),
         Verb::Rebooted(args) => apply::run(place, Kind::Rebooted, args, None, json),

@@ -114,6 +114,10 @@ pub enum Key {
     Saddr4,
     /// `ip daddr`.
     Daddr4,
+    /// `ip ttl`.
+    Ttl,
+    /// `ip6 hoplimit`.
+    HopLimit,
     /// `ip6 saddr`.
     Saddr6,
     /// `ip6 daddr`.
@@ -183,6 +187,8 @@ impl Key {
             | Self::IcmpCode
             | Self::Icmp6Type
             | Self::Icmp6Code
+            | Self::Ttl
+            | Self::HopLimit
             | Self::TcpFlags(_)
             | Self::CtDirection => Kind::Number(1),
             Self::Raw(_, _, bits) => Kind::Number(u8::try_from(bits / 8).unwrap_or(u8::MAX)),
@@ -203,6 +209,8 @@ impl fmt::Display for Key {
             Self::OifName => f.write_str("oifname"),
             Self::Saddr4 => f.write_str("ip saddr"),
             Self::Daddr4 => f.write_str("ip daddr"),
+            Self::Ttl => f.write_str("ip ttl"),
+            Self::HopLimit => f.write_str("ip6 hoplimit"),
             Self::Saddr6 => f.write_str("ip6 saddr"),
             Self::Daddr6 => f.write_str("ip6 daddr"),
             Self::Sport => f.write_str("th sport"),

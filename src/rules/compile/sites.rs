@@ -4,7 +4,7 @@ use super::fates::{FROM_PEER, REFUSE, TO_PEER, accept, gone_of, is_mark, is_udp}
 use super::neighbours::asks;
 use super::{
     ABSORB, Base, COVERED, Chain, Compiler, DOOMED_MARK, FIN_WAIT, FIRST, Failure, Family, Hook, Ip, Key, Kind, LAST,
-    OpenConnections, Order, Rule, Set, Span, Stmt, Table, Vanish, Verdict, Way, chain, rule, sets, when,
+    OpenConnections, Order, Per, Rate, Rule, Set, Span, Stmt, Table, Vanish, Verdict, Way, chain, rule, sets, when,
 };
 use crate::model::{BridgeReject, Device, Vantage};
 
@@ -56,7 +56,9 @@ impl Compiler<'_> {
         }
         if refuses {
             // Stolen on their way out, they come back on lo as if they were for this host; copies do so by themselves.
-            rules.extend(self.refused_unlimited(&[on_lo(), fib(Order::Ne, LOCAL)]));
+            let stolen = [on_lo(), fib(Order::Ne, LOCAL)];
+            rules.extend(self.after_the_way(&stolen));
+            rules.extend(self.refused_unlimited(&stolen));
         }
         rules
     }
@@ -77,7 +79,8 @@ impl Compiler<'_> {
         };
         // One a second to one host (`icmp_ratelimit`); ICMPv6 allows a /64 four times that.
         let per_second = if ip == Ip::V4 { 1 } else { 4 };
-        let too_many = [Stmt::Over { per_second, burst: ICMP_BURST }, Stmt::Do(Verdict::Drop)];
+        let rate = Rate { packets: per_second, per: Per::Second, burst: ICMP_BURST };
+        let too_many = [Stmt::Over(rate), Stmt::Do(Verdict::Drop)];
         let pace = |stmts: &Vec<Stmt>| rule(stmts.iter().cloned().chain(by_icmp.clone()).chain(too_many.clone()));
         conditions.iter().map(pace).chain(when(&conditions, &goto(REFUSE))).collect()
     }
@@ -138,7 +141,7 @@ impl Compiler<'_> {
         if !rules.is_empty() {
             rules.insert(0, is_covered());
         }
-        [self.signed_by_peer(), self.whole(), rules].concat()
+        [self.signed_by_peer(), self.in_their_name(), self.whole(), rules].concat()
     }
 
     /// The kernel signs an ICMP error with an address of the host that rejects; a client can read it, and has to find

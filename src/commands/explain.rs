@@ -99,9 +99,9 @@ pub(super) fn kind(verb: &str) -> (Kind, &'static str) {
         verb::HUNG_PROCESS => (
             Kind::HungProcess(None),
             "The process is stuck, as by SIGSTOP. Its kernel accepts connections and acknowledges data; no answer ever\n\
-             comes, over UDP neither. SYNs vanish once the accept queue has one connection more than its backlog: that of\n\
-             --backlog, else what the listening socket of this place has left, else 4096 (net.core.somaxconn). Each\n\
-             address and port has a queue of its own.",
+             comes, over UDP neither. Once the accept queue of an address and port has one connection more than its\n\
+             backlog, SYNs vanish: the backlog of --backlog, else what the listening socket in this place has left,\n\
+             else 4096 (net.core.somaxconn).",
         ),
         verb::UNREACHABLE => (
             Kind::Unreachable(Code::Host),

@@ -168,7 +168,8 @@ fn limits_of_death(
         notes.push(format!("open connections hear a segment outside their window before their end{unread}"));
     }
     let udp4 = fault.proto != Proto::Tcp && fault.peers.iter().any(|peer| peer.net.addr().is_ipv4());
-    if udp4 && fault.direction.to() && !vantage.ports.is_empty() {
+    let in_bridge = !vantage.ports.is_empty() && vantage.bridge_reject == BridgeReject::Bridge;
+    if udp4 && fault.direction.to() && in_bridge {
         notes.push("ICMP errors that a bridge sends have DF, no id and type of service 0".into());
     }
     Ok(notes)

@@ -42,12 +42,12 @@ pub(super) fn expression(instr: &Instr) -> Expr {
             .u32(sys::NFTNL_EXPR_CMP_SREG, *reg)
             .u32(sys::NFTNL_EXPR_CMP_OP, *op)
             .data(sys::NFTNL_EXPR_CMP_DATA, data),
-        Instr::Mask { reg, mask } => Expr::new("bitwise")
+        Instr::Mask { reg, mask, xor } => Expr::new("bitwise")
             .u32(sys::NFTNL_EXPR_BITWISE_SREG, *reg)
             .u32(sys::NFTNL_EXPR_BITWISE_DREG, *reg)
             .u32(sys::NFTNL_EXPR_BITWISE_LEN, u32::try_from(mask.len()).unwrap_or(0))
             .data(sys::NFTNL_EXPR_BITWISE_MASK, mask)
-            .data(sys::NFTNL_EXPR_BITWISE_XOR, &vec![0; mask.len()]),
+            .data(sys::NFTNL_EXPR_BITWISE_XOR, xor),
         // NFT_BYTEORDER_HTON of one number of four bytes.
         Instr::ToBigEndian { reg } => Expr::new("byteorder")
             .u32(sys::NFTNL_EXPR_BYTEORDER_SREG, *reg)

@@ -99,7 +99,7 @@ pub(crate) const ALL: &[Mutation] = &[
 
 /// What most people write first.
 fn drop_in_output(rules: &str) -> String {
-    let rules = without_lines(&without_table(rules, "netdev"), "oif @covered accept");
+    let rules = without_lines(&without_table(rules, "netdev"), "@covered accept");
     let rules = rules.replace("meta mark set 0x64656164 ip daddr set 127.0.0.1 accept", "drop");
     rules.replace("meta mark set 0x64656164 ip6 daddr set ::1 accept", "drop")
 }

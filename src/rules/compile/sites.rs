@@ -10,6 +10,8 @@ use crate::model::{BridgeReject, Device, Vantage};
 
 /// `XRLIM_BURST_FACTOR`: so many ICMP errors to one host may be sent at once.
 const ICMP_BURST: u32 = 6;
+/// The class selector of precedence 6.
+const INTERNETWORK_CONTROL: u8 = 0x30;
 /// The kernel's `RTN_UNICAST`: not for this host.
 const UNICAST: u32 = 1;
 /// The kernel's `RTN_LOCAL`: an address of this host.
@@ -195,9 +197,25 @@ impl Compiler<'_> {
             if !refuse.rules.is_empty() {
                 chains.push(refuse);
                 chains.extend(super::chains("port", Hook::Ingress, &self.vantage.ports, &rules));
+                chains.extend(super::chains("dress", Hook::Egress, &self.vantage.ports, &self.as_by_the_stack()));
             }
         }
         self.table(Family::Netdev, self.netdev_sets(), fates.into_iter().chain(chains).collect())
+    }
+
+    /// An ICMP error that is made at a port has DF, no id and no type of service (`nf_reject_iphdr_put`); `icmp_send`
+    /// gives it an id, may cut it, and has it sent as internetwork control (RFC 1812, 4.3.2.5).
+    fn as_by_the_stack(&self) -> Vec<Rule> {
+        let Some(set) = self.set(sets::QUOTED[0]).filter(|_| matches!(self.fault.kind, Failure::DeadProcess(_))) else {
+            return Vec::new();
+        };
+        let is = |key: Key, value: &[u8]| Stmt::Is(key, Order::Eq, value.to_vec());
+        let error = [is(Key::IcmpType, &[3]), is(Key::IcmpCode, &[3]), is(Key::Id, &[0, 0])];
+        let about = Stmt::In(set.key.clone(), set.name);
+        // Any number will do that differs from one to the next: the checksum of the error.
+        let id = Stmt::Copy(Key::Id, Key::IcmpChecksum);
+        let rest = [Stmt::Write(Key::FragOff, vec![0, 0]), Stmt::Write(Key::Dscp, vec![INTERNETWORK_CONTROL]), id];
+        vec![rule(error.into_iter().chain([about]).chain(rest))]
     }
 
     fn netdev_sets(&self) -> Vec<Set> {

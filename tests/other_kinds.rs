@@ -2,6 +2,8 @@
 
 mod net;
 
+use std::io::ErrorKind;
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use net::{At, OTHER_PORT, PORT, Segment, at_port, other_port, targets};
 use playdead::model::Code;
 use playdead::model::signature::Expect;
 use playdead::probe::{Outcome, Probe};
+use socket2::{Domain, Socket, Type};
 
 const PORTS: &str = "10.99.0.2:2379 [fd99::2]:2379";
 const HOST: &str = "10.99.0.2 fd99::2";
@@ -107,6 +110,55 @@ fn a_hung_process_is_one_that_was_stopped() {
         segment.heal(at);
         segment.assert_alive();
     });
+}
+
+/// The process here goes on to accept; stopped, it would let them wait, and its kernel would drop further SYNs.
+#[test]
+fn a_hung_process_takes_no_more_connections_than_wait_for_accept() {
+    const BUSY: u16 = 4444;
+    at_all(|segment, at| {
+        let listener: TcpListener = segment.netns(At::Peer).run(|| listen(BUSY, 1)).unwrap().into();
+        thread::spawn(move || listener.incoming().collect::<Vec<_>>());
+        // On the peer the socket is asked.
+        let told = if at == At::Peer { "" } else { " --backlog 1" };
+        segment.playdead(at, &format!("hung-process 10.99.0.2:{BUSY} [fd99::2]:{BUSY}{told}"));
+        for target in at_port(BUSY) {
+            let connect = || {
+                let connect = || TcpStream::connect_timeout(&target, Duration::from_millis(400));
+                segment.client().run(connect).unwrap().map_err(|error| error.kind())
+            };
+            let taken = [connect(), connect()];
+            assert!(taken.iter().all(Result::is_ok), "{at:?} {target}: {taken:?}");
+            assert_eq!(connect().unwrap_err(), ErrorKind::TimedOut, "{at:?} {target}");
+        }
+    });
+}
+
+fn listen(port: u16, backlog: i32) -> Socket {
+    let socket = Socket::new(Domain::IPV6, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)).into()).unwrap();
+    socket.listen(backlog).unwrap();
+    socket
+}
+
+#[test]
+fn what_a_place_cannot_show_is_said_there_and_only_there() {
+    const UNASKED: &str = "no host unreachable";
+    const UNLISTED: &str = "only pass through here";
+    const LOST: &str = "numbers behind the answers";
+    let segment = Segment::routed();
+    let said = |at, line: &str| String::from_utf8(segment.run(at, &format!("{line} --dry-run")).stderr).unwrap();
+    for (line, note, places) in [
+        (format!("dead-host {HOST}"), UNASKED, &[At::Client][..]),
+        (format!("dead-process {PORTS}"), UNLISTED, &[At::Router, At::Switch]),
+        (format!("dead-process {PORTS} --open-connections keep"), UNLISTED, &[]),
+        (format!("hung-process {PORTS}"), LOST, &[At::Client, At::Peer, At::Router, At::Switch]),
+    ] {
+        for at in [At::Client, At::Peer, At::Router, At::Switch] {
+            let said = said(at, &line);
+            assert_eq!(said.contains(note), places.contains(&at), "{line} at {at:?}: {said}");
+        }
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use net::cli::{playdead, stdout_of, timeless, words};
 use net::{At, Segment};
 
 /// Every kind, with every option that changes rules.
-const FAULTS: [&str; 20] = [
+const FAULTS: [&str; 21] = [
     "dead-host 10.99.0.2 fd99::2",
     "dead-host 10.99.0.0/24 fd99::/64 --with 10.99.0.1 --with fd99::1 --for 50s --direction to",
     "dead-host 10.99.0.2:1-5 [fd99::2]:53 --proto udp",
@@ -22,6 +22,7 @@ const FAULTS: [&str; 20] = [
     "hush 10.99.0.2:2379 [fd99::2]:80-90",
     "hush 10.99.0.2:2379 [fd99::2]:80 --proto udp --with 10.99.0.0/30,fd99::/126",
     "hung-process 10.99.0.2:2379 [fd99::2]:2379",
+    "hung-process 10.99.0.2:2379-2380 [fd99::2]:2379 --backlog 16 --direction to",
     "unreachable 10.99.0.2 fd99::/64 --code admin-prohibited",
     "unreachable 10.99.0.2:80 [fd99::2]:80 --code protocol",
     "unreachable 10.99.0.2 fd99::2 --code net-prohibited --direction to --for 30s",

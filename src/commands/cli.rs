@@ -71,7 +71,7 @@ pub enum Verb {
     /// The process is stopped for real; its refusals (RST, FIN, ICMP errors about its ports) are filtered.
     Hush(HushArgs),
     /// The process is stuck (SIGSTOP): connects, acknowledges, never answers.
-    HungProcess(FaultArgs),
+    HungProcess(HungProcessArgs),
     /// A router says no: ICMP or ICMPv6 errors.
     Unreachable(UnreachableArgs),
     /// A bad link: some packets are gone, each direction.
@@ -188,6 +188,18 @@ pub struct HushArgs {
     /// Once the filter is armed, run this by `sh -c`: what stops the process, so that the order is right.
     #[arg(long, value_name = "COMMAND")]
     pub then: Option<OsString>,
+}
+
+/// `hung-process`
+#[derive(Debug, Clone, Args)]
+pub struct HungProcessArgs {
+    /// What every fault takes.
+    #[command(flatten)]
+    pub fault: FaultArgs,
+    /// The backlog of the process's socket: one more connection is taken to each address and port, then SYNs vanish
+    /// [default: what the listening socket here has left, else 4096, as net.core.somaxconn].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65_535))]
+    pub backlog: Option<u32>,
 }
 
 /// `unreachable`

@@ -97,9 +97,11 @@ pub(super) fn kind(verb: &str) -> (Kind, &'static str) {
              On those ports the machine seems gone; ping, SSH and other ports work.",
         ),
         verb::HUNG_PROCESS => (
-            Kind::HungProcess,
+            Kind::HungProcess(None),
             "The process is stuck, as by SIGSTOP. Its kernel accepts connections and acknowledges data; no answer ever\n\
-             comes, over UDP neither.",
+             comes, over UDP neither. Once the accept queue of an address and port has one connection more than its\n\
+             backlog, SYNs vanish: the backlog of --backlog, else what the listening socket in this place has left,\n\
+             else 4096 (net.core.somaxconn).",
         ),
         verb::UNREACHABLE => (
             Kind::Unreachable(Code::Host),
@@ -147,5 +149,7 @@ fn vantage() -> Vantage {
         ports: Vec::new(),
         translates: false,
         bridge_reject: BridgeReject::Bridge,
+        hops: Vec::new(),
+        accept_queue: super::facts::DEFAULT_QUEUE,
     }
 }

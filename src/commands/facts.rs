@@ -1,14 +1,29 @@
 //! The facts about a place that rules are compiled for.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
 use anyhow::{Context, Result};
+use ipnet::IpNet;
 
 use crate::encode::{Builder, parse_chain_type, request_chains};
 use crate::kernel::machine::{LegacyTables, legacy_tables};
 use crate::kernel::netns::NetNs;
 use crate::kernel::nft::Nft;
-use crate::kernel::route::{self, Interface};
-use crate::model::{BridgeReject, Device, Vantage};
+use crate::kernel::route::{self, Interface, RouteSocket, Way};
+use crate::kernel::{distance, sockets, sysctl};
+use crate::model::{BridgeReject, Device, Target, Vantage};
 use crate::rules::{Family, reject_trial};
+
+/// One more than the kernel's default of `net.core.somaxconn`, which is as much as any backlog can be.
+pub(super) const DEFAULT_QUEUE: u32 = 4097;
+/// A burst that a rule counts by the day is kept in nanoseconds, of which 64 bits hold no more.
+const MAX_QUEUE: u32 = 65_536;
+/// Of more peers than this the hops are not looked for: each has rules that every packet in a peer's name passes.
+const MAX_PEERS: usize = 64;
+/// How long a peer behind a router has to answer a ping.
+const PATIENCE: Duration = Duration::from_millis(150);
 
 /// Reads them. Without `nft` (a dry run without privilege) the kernel's abilities are taken for granted and address
 /// translation for absent.
@@ -27,6 +42,8 @@ pub(super) fn vantage(ns: &NetNs, nft: Option<&Nft>) -> Result<Vantage> {
         ports,
         translates: nft.map(|nft| translates(ns, nft)).transpose()?.unwrap_or(false),
         bridge_reject,
+        hops: Vec::new(),
+        accept_queue: DEFAULT_QUEUE,
     })
 }
 
@@ -67,4 +84,77 @@ pub(super) fn bridge_reject(nft: &Nft, lo: u32) -> Result<BridgeReject> {
         }
     }
     Ok(BridgeReject::Missing)
+}
+
+/// Where the peers of a fault are, seen from a place.
+#[derive(Debug, Default)]
+pub(super) struct Ways {
+    /// Some are addresses of the place itself.
+    pub(super) here: bool,
+    /// Some are behind a router.
+    pub(super) routed: bool,
+    /// How many routers away each is that is not here; those on link only where the place is a router itself.
+    pub(super) hops: Vec<(IpNet, u8)>,
+    /// Those behind routers of which nobody told how many there are.
+    pub(super) guessed: Vec<IpNet>,
+}
+
+/// Looks up the routes. With `ping`, single addresses behind a router are asked how far away they are.
+pub(super) fn ways(ns: &NetNs, peers: &[Target], ping: bool) -> Result<Ways> {
+    let nets: BTreeSet<IpNet> = peers.iter().map(|peer| peer.net).collect();
+    let mut socket = RouteSocket::open(ns)?;
+    let found: Vec<_> =
+        nets.iter().take(MAX_PEERS).filter_map(|net| Some((*net, socket.way_to(within(*net))?))).collect();
+    let is = |wanted: Way| found.iter().any(|(_, way)| *way == wanted);
+    let mut ways = Ways { here: is(Way::Here), routed: is(Way::Routed), ..Ways::default() };
+    if nets.len() > MAX_PEERS {
+        ways.guessed = nets.into_iter().collect();
+        return Ok(ways);
+    }
+    let single = |net: &IpNet| net.prefix_len() == net.max_prefix_len();
+    let asked: Vec<_> = found
+        .iter()
+        .filter(|(net, way)| ping && *way == Way::Routed && single(net))
+        .map(|(net, _)| net.addr())
+        .collect();
+    let measured = distance::hops(ns, &asked, PATIENCE)?;
+    let forwards = forwards(ns)?;
+    for (net, way) in found {
+        match (way, measured.get(&net.addr())) {
+            (Way::Here, _) => {}
+            (Way::OnLink, _) => ways.hops.extend(forwards.then_some((net, 0))),
+            (Way::Routed, Some(hops)) => ways.hops.push((net, *hops)),
+            (Way::Routed, None) => {
+                ways.guessed.push(net);
+                ways.hops.push((net, 1));
+            }
+        }
+    }
+    Ok(ways)
+}
+
+/// An address of the network that a host may have.
+fn within(net: IpNet) -> IpAddr {
+    net.hosts().next().unwrap_or(net.addr())
+}
+
+/// Whether the place is a router.
+pub(super) fn forwards(ns: &NetNs) -> Result<bool> {
+    for key in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+        if sysctl::get(ns, key)?.is_some_and(|value| value != "0") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// How many more connections the peers take before their processes accept one: the fewest of those that listen here.
+pub(super) fn accept_queue(ns: &NetNs, peers: &[Target]) -> Result<u32> {
+    let is_peer = |at: std::net::SocketAddr| {
+        let of_any = |peer: &Target| peer.ports.is_some_and(|ports| ports.contains(at.port()));
+        peers.iter().any(|peer| peer.names(at.ip(), at.port()) || (at.ip().is_unspecified() && of_any(peer)))
+    };
+    let here =
+        sockets::accept_queues(ns)?.into_iter().filter(|(at, _)| is_peer(*at)).map(|(_, left)| left.min(MAX_QUEUE));
+    Ok(here.min().unwrap_or(DEFAULT_QUEUE))
 }

@@ -114,7 +114,7 @@ impl FlapArgs {
             verb::DEAD_HOST => Kind::DeadHost,
             verb::DEAD_PROCESS => Kind::DeadProcess(self.open_connections),
             verb::HUSH => Kind::Hush,
-            verb::HUNG_PROCESS => Kind::HungProcess,
+            verb::HUNG_PROCESS => Kind::HungProcess(None),
             verb::UNREACHABLE => Kind::Unreachable(self.code),
             verb::LOSSY => {
                 let per_myriad = self.percent.context("lossy needs --percent")?;

@@ -130,7 +130,7 @@ fn broken(verb: &Verb) -> Option<(Kind, &FaultArgs, Option<&OsStr>)> {
         Verb::DeadHost(args) => (Kind::DeadHost, args, None),
         Verb::DeadProcess(args) => (Kind::DeadProcess(args.open_connections), &args.fault, None),
         Verb::Hush(args) => (Kind::Hush, &args.fault, args.then.as_deref()),
-        Verb::HungProcess(args) => (Kind::HungProcess, args, None),
+        Verb::HungProcess(args) => (Kind::HungProcess(args.backlog), &args.fault, None),
         Verb::Unreachable(args) => (Kind::Unreachable(args.code), &args.fault, None),
         Verb::Lossy(args) => (Kind::Lossy(loss(args)), &args.fault, None),
         Verb::Rebooted(args) => (Kind::Rebooted, args, None),

@@ -3,12 +3,13 @@
 use anyhow::Result;
 use ipnet::IpNet;
 
+use super::Usage;
 use super::cli::FaultArgs;
+use super::facts::{self, Ways};
 use super::peers::targets;
 use super::place::Place;
-use super::{Usage, facts};
 use crate::kernel::nft::Nft;
-use crate::model::{BridgeReject, Fault, Host, Kind, Name, OpenConnections, Target, Vantage};
+use crate::model::{BridgeReject, Fault, Host, Kind, Name, OpenConnections, Proto, Target, Vantage};
 use crate::rules::{Ruleset, compile};
 
 /// One place, and what is to be written there.
@@ -39,9 +40,17 @@ pub(super) fn plan(place: Place, kind: Kind, typed: &FaultArgs, nft: Option<&Nft
         since: now(),
     };
     fault.name = typed.name.clone().unwrap_or_else(|| Name::made_up(kind, &first, fault.digest()));
-    let vantage = facts::vantage(&place.ns, nft)?;
+    let mut vantage = facts::vantage(&place.ns, nft)?;
+    let resets = matches!(kind, Kind::DeadProcess(_) | Kind::Rebooted);
+    let mut ways = facts::ways(&place.ns, &fault.peers, resets && nft.is_some())?;
+    if resets {
+        vantage.hops = std::mem::take(&mut ways.hops);
+    }
+    if matches!(kind, Kind::HungProcess(None)) && ways.here {
+        vantage.accept_queue = facts::accept_queue(&place.ns, &fault.peers)?;
+    }
     let rules = compile(&fault, &vantage);
-    notes.extend(limits(&place, &fault, &vantage));
+    notes.extend(limits(&place, &fault, &vantage, &ways)?);
     Ok(Planned { place, fault, vantage, rules, notes })
 }
 
@@ -111,7 +120,7 @@ fn family_name(net: IpNet) -> &'static str {
 }
 
 /// What this vantage cannot do exactly.
-fn limits(place: &Place, fault: &Fault, vantage: &Vantage) -> Vec<String> {
+fn limits(place: &Place, fault: &Fault, vantage: &Vantage, ways: &Ways) -> Result<Vec<String>> {
     let mut notes = Vec::new();
     let refuses = fault.kind.refuses() && fault.direction.to();
     if refuses && !vantage.ports.is_empty() && vantage.bridge_reject == BridgeReject::Missing {
@@ -120,9 +129,48 @@ fn limits(place: &Place, fault: &Fault, vantage: &Vantage) -> Vec<String> {
             place.label
         ));
     }
-    if matches!(fault.kind, Kind::DeadProcess(open) if open != OpenConnections::Keep) && !vantage.ports.is_empty() {
+    match fault.kind {
+        Kind::DeadProcess(open) => notes.extend(limits_of_death(place, fault, vantage, open, ways)?),
+        Kind::HungProcess(_) => notes.push("acknowledgements carry numbers behind the answers that are lost".into()),
+        Kind::DeadHost if fault.direction.to() && ways.routed => {
+            notes.push("the router is not asked: no host unreachable comes from it".into());
+        }
+        _ => {}
+    }
+    if matches!(fault.kind, Kind::DeadProcess(_) | Kind::Rebooted)
+        && let Some(first) = ways.guessed.first()
+    {
+        let more = match ways.guessed.len() {
+            1 => String::new(),
+            all => format!(" and {} more", all - 1),
+        };
+        notes.push(format!("not known how many routers away {first}{more} is: the time to live of RST may differ"));
+    }
+    Ok(notes)
+}
+
+fn limits_of_death(
+    place: &Place,
+    fault: &Fault,
+    vantage: &Vantage,
+    open: OpenConnections,
+    ways: &Ways,
+) -> Result<Vec<String>> {
+    let mut notes = Vec::new();
+    let ends = open != OpenConnections::Keep && fault.proto != Proto::Udp && fault.direction.from();
+    if ends && (!vantage.ports.is_empty() || facts::forwards(&place.ns)?) {
         notes
             .push("open connections that only pass through here are not listed: each ends with its next packet".into());
     }
-    notes
+    if ends {
+        let unread =
+            if ways.here || open == OpenConnections::Reset { "" } else { ", and FIN also where data was unread" };
+        notes.push(format!("open connections hear a segment outside their window before their end{unread}"));
+    }
+    let udp4 = fault.proto != Proto::Tcp && fault.peers.iter().any(|peer| peer.net.addr().is_ipv4());
+    let in_bridge = !vantage.ports.is_empty() && vantage.bridge_reject == BridgeReject::Bridge;
+    if udp4 && fault.direction.to() && in_bridge {
+        notes.push("ICMP errors that a bridge sends have DF, no id and type of service 0".into());
+    }
+    Ok(notes)
 }

@@ -167,7 +167,7 @@ fn expected(fault: &InForce) -> Result<Expect, &'static str> {
         }
         (Kind::DeadHost, _) => Ok(Expect::DeadHost),
         (Kind::Hush, Direction::Both | Direction::From) => Ok(Expect::Hush),
-        (Kind::HungProcess, Direction::Both | Direction::From) => Ok(Expect::HungProcess),
+        (Kind::HungProcess(_), Direction::Both | Direction::From) => Ok(Expect::HungProcess),
         (Kind::DeadProcess(_), Direction::Both) => Ok(Expect::DeadProcess),
         (Kind::Unreachable(code), Direction::Both) => Ok(Expect::Unreachable(Some(code))),
         (Kind::Rebooted, Direction::Both) => Ok(Expect::Rebooted),

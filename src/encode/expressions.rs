@@ -5,6 +5,7 @@ use nftnl::nftnl_sys as sys;
 use super::lower::Instr;
 use super::message::nft::OBJECT_COUNTER;
 use super::object::Expr;
+use crate::rules::Rate;
 
 /// As libnftnl takes it.
 pub(super) fn expression(instr: &Instr) -> Expr {
@@ -41,12 +42,12 @@ pub(super) fn expression(instr: &Instr) -> Expr {
             .u32(sys::NFTNL_EXPR_CMP_SREG, *reg)
             .u32(sys::NFTNL_EXPR_CMP_OP, *op)
             .data(sys::NFTNL_EXPR_CMP_DATA, data),
-        Instr::Mask { reg, mask } => Expr::new("bitwise")
+        Instr::Mask { reg, mask, xor } => Expr::new("bitwise")
             .u32(sys::NFTNL_EXPR_BITWISE_SREG, *reg)
             .u32(sys::NFTNL_EXPR_BITWISE_DREG, *reg)
             .u32(sys::NFTNL_EXPR_BITWISE_LEN, u32::try_from(mask.len()).unwrap_or(0))
             .data(sys::NFTNL_EXPR_BITWISE_MASK, mask)
-            .data(sys::NFTNL_EXPR_BITWISE_XOR, &vec![0; mask.len()]),
+            .data(sys::NFTNL_EXPR_BITWISE_XOR, xor),
         // NFT_BYTEORDER_HTON of one number of four bytes.
         Instr::ToBigEndian { reg } => Expr::new("byteorder")
             .u32(sys::NFTNL_EXPR_BYTEORDER_SREG, *reg)
@@ -77,18 +78,13 @@ pub(super) fn expression(instr: &Instr) -> Expr {
             Expr::new("immediate").u32(sys::NFTNL_EXPR_IMM_DREG, *reg).data(sys::NFTNL_EXPR_IMM_DATA, data)
         }
         // NFT_DYNSET_OP_UPDATE.
-        Instr::Update { set, reg, timeout_ms } => Expr::new("dynset")
+        Instr::Update { set, reg, timeout_ms, over } => Expr::new("dynset")
             .u32(sys::NFTNL_EXPR_DYNSET_SREG_KEY, *reg)
             .u32(sys::NFTNL_EXPR_DYNSET_OP, 1)
             .data(sys::NFTNL_EXPR_DYNSET_TIMEOUT, &timeout_ms.to_ne_bytes())
-            .str(sys::NFTNL_EXPR_DYNSET_SET_NAME, set),
-        // Packets (type 0) by the second, inverted (NFT_LIMIT_F_INV).
-        Instr::Over { per_second, burst } => Expr::new("limit")
-            .data(sys::NFTNL_EXPR_LIMIT_RATE, &per_second.to_ne_bytes())
-            .data(sys::NFTNL_EXPR_LIMIT_UNIT, &1u64.to_ne_bytes())
-            .u32(sys::NFTNL_EXPR_LIMIT_BURST, *burst)
-            .u32(sys::NFTNL_EXPR_LIMIT_TYPE, 0)
-            .u32(sys::NFTNL_EXPR_LIMIT_FLAGS, 1),
+            .str(sys::NFTNL_EXPR_DYNSET_SET_NAME, set)
+            .nested(sys::NFTNL_EXPR_DYNSET_EXPR, over.map(limit)),
+        Instr::Over(rate) => limit(*rate),
         Instr::Count { counter } => Expr::new("objref")
             .u32(sys::NFTNL_EXPR_OBJREF_IMM_TYPE, OBJECT_COUNTER)
             .str(sys::NFTNL_EXPR_OBJREF_IMM_NAME, counter),
@@ -104,4 +100,14 @@ pub(super) fn expression(instr: &Instr) -> Expr {
             chain.iter().fold(expr, |expr, chain| expr.str(sys::NFTNL_EXPR_IMM_CHAIN, chain))
         }
     }
+}
+
+/// Packets (type 0) by the second or day, inverted (`NFT_LIMIT_F_INV`).
+fn limit(rate: Rate) -> Expr {
+    Expr::new("limit")
+        .data(sys::NFTNL_EXPR_LIMIT_RATE, &rate.packets.to_ne_bytes())
+        .data(sys::NFTNL_EXPR_LIMIT_UNIT, &rate.per.seconds().to_ne_bytes())
+        .u32(sys::NFTNL_EXPR_LIMIT_BURST, rate.burst)
+        .u32(sys::NFTNL_EXPR_LIMIT_TYPE, 0)
+        .u32(sys::NFTNL_EXPR_LIMIT_FLAGS, 1)
 }

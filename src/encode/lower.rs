@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use crate::rules::{Base, Family, Key, KeyKind, Order, Reject, Rule, Stmt, Verdict};
+use crate::rules::{Base, Family, Key, KeyKind, Order, Rate, Reject, Rule, Stmt, Verdict};
 
 /// The first 16-byte register; verdicts go to register 0.
 const REG: u32 = 1;
@@ -22,14 +22,14 @@ pub(super) enum Instr {
     Ct { key: u32, direction: Option<u8>, reg: u32 },
     Fib { reg: u32 },
     Cmp { op: u32, reg: u32, data: Vec<u8> },
-    Mask { reg: u32, mask: Vec<u8> },
+    Mask { reg: u32, mask: Vec<u8>, xor: Vec<u8> },
     ToBigEndian { reg: u32 },
     Random { reg: u32, modulus: u32 },
     Hash { from: u32, len: u32, reg: u32, modulus: u32, seed: u32 },
     Lookup { reg: u32, set: &'static str, inverted: bool },
     Load { reg: u32, data: Vec<u8> },
-    Update { set: &'static str, reg: u32, timeout_ms: u64 },
-    Over { per_second: u64, burst: u32 },
+    Update { set: &'static str, reg: u32, timeout_ms: u64, over: Option<Rate> },
+    Over(Rate),
     Count { counter: &'static str },
     Forward { reg: u32 },
     Duplicate { reg: u32 },
@@ -111,7 +111,7 @@ impl Lowering {
             Stmt::Is(key, order, value) => self.is(key, *order, value),
             Stmt::In(keys, set) => self.lookup(keys, set, false),
             Stmt::NotIn(keys, set) => self.lookup(keys, set, true),
-            Stmt::Over { per_second, burst } => self.out.push(Instr::Over { per_second: *per_second, burst: *burst }),
+            Stmt::Over(rate) => self.out.push(Instr::Over(*rate)),
             Stmt::Count(counter) => self.out.push(Instr::Count { counter }),
             Stmt::Write(key, value) => self.write(key, value),
             Stmt::Copy(to, from) => {
@@ -121,7 +121,7 @@ impl Lowering {
             Stmt::Update(update) => {
                 self.load_all(&update.key);
                 let timeout_ms = u64::try_from(update.timeout.as_millis()).unwrap_or(u64::MAX);
-                self.out.push(Instr::Update { set: update.set, reg: REG, timeout_ms });
+                self.out.push(Instr::Update { set: update.set, reg: REG, timeout_ms, over: update.over });
             }
             Stmt::StealToLo => {
                 self.out.push(Instr::Load { reg: REG, data: self.lo.to_ne_bytes().to_vec() });
@@ -184,7 +184,7 @@ impl Lowering {
         if let Some(instr) = packet_field(key, reg) {
             self.out.push(instr);
             if let Key::TcpFlags(mask) = key {
-                self.out.push(Instr::Mask { reg, mask: vec![*mask] });
+                self.out.push(Instr::Mask { reg, mask: vec![*mask], xor: vec![0] });
             }
             return;
         }
@@ -197,7 +197,7 @@ impl Lowering {
             Key::FibDaddrType => self.out.push(Instr::Fib { reg }),
             Key::Translated => {
                 self.out.push(Instr::Ct { key: nft::CT_STATUS, direction: None, reg });
-                self.out.push(Instr::Mask { reg, mask: nft::IPS_DST_NAT.to_ne_bytes().to_vec() });
+                self.out.push(Instr::Mask { reg, mask: nft::IPS_DST_NAT.to_ne_bytes().to_vec(), xor: vec![0; 4] });
             }
             _ => self.out.push(meta_or_ct(key, reg)),
         }
@@ -218,9 +218,9 @@ impl Lowering {
 
     fn need_headers_of(&mut self, key: &Key) {
         let (network, transport) = match key {
-            Key::Saddr4 | Key::Daddr4 => (Some(4), None),
-            Key::Saddr6 | Key::Daddr6 => (Some(6), None),
-            Key::IcmpType | Key::IcmpCode => (Some(4), Some(1)),
+            Key::Saddr4 | Key::Daddr4 | Key::Dscp | Key::Id | Key::FragOff | Key::Ttl => (Some(4), None),
+            Key::Saddr6 | Key::Daddr6 | Key::HopLimit => (Some(6), None),
+            Key::IcmpType | Key::IcmpCode | Key::IcmpChecksum => (Some(4), Some(1)),
             Key::Icmp6Type | Key::Icmp6Code => (Some(6), Some(58)),
             Key::TcpFlags(_) => (None, Some(6)),
             _ => (None, None),
@@ -247,7 +247,14 @@ impl Lowering {
 
     fn write(&mut self, key: &Key, value: &[u8]) {
         self.need_headers_of(key);
-        self.out.push(Instr::Load { reg: REG, data: value.to_vec() });
+        match (key, value) {
+            // The upper six bits of the second byte: what the mask keeps stays, the others become these.
+            (Key::Dscp, [dscp]) => {
+                self.out.push(Instr::Payload { base: nft::NETWORK, offset: 0, len: 2, reg: REG });
+                self.out.push(Instr::Mask { reg: REG, mask: vec![0xff, 0x03], xor: vec![0, dscp << 2] });
+            }
+            _ => self.out.push(Instr::Load { reg: REG, data: value.to_vec() }),
+        }
         self.write_from(key, REG);
     }
 
@@ -259,10 +266,12 @@ impl Lowering {
         // IPv4's header has a checksum of its own at byte 10; both kinds of address are in the pseudo header.
         let csum = match key {
             Key::Saddr4 | Key::Daddr4 => Checksum { kind: 1, offset: 10, flags: 1 },
+            Key::Dscp | Key::Id | Key::FragOff | Key::Ttl => Checksum { kind: 1, offset: 10, flags: 0 },
+            Key::HopLimit => Checksum { kind: 0, offset: 0, flags: 0 },
             Key::UdpChecksum => Checksum { kind: 1, offset: 6, flags: 0 },
             _ => Checksum { kind: 0, offset: 0, flags: 1 },
         };
-        let len = u32::try_from(key.kind().size()).unwrap_or(0);
+        let len = if *key == Key::Dscp { 2 } else { u32::try_from(key.kind().size()).unwrap_or(0) };
         self.out.push(Instr::PayloadWrite { base, offset, len, reg, csum });
     }
 
@@ -289,12 +298,17 @@ fn packet_field(key: &Key, reg: u32) -> Option<Instr> {
 /// Header and offset in bytes of a key that is part of the packet.
 fn location(key: &Key) -> Option<(u32, u32)> {
     Some(match key {
+        // With the byte before it, since checksums are about two.
+        Key::Dscp => (nft::NETWORK, 0),
+        Key::Id => (nft::NETWORK, 4),
+        Key::FragOff => (nft::NETWORK, 6),
+        Key::HopLimit => (nft::NETWORK, 7),
+        Key::Ttl | Key::Saddr6 => (nft::NETWORK, 8),
         Key::Saddr4 => (nft::NETWORK, 12),
         Key::Daddr4 => (nft::NETWORK, 16),
-        Key::Saddr6 => (nft::NETWORK, 8),
         Key::ArpSaddr => (nft::NETWORK, 14),
         Key::Daddr6 | Key::ArpDaddr => (nft::NETWORK, 24),
-        Key::Dport => (nft::TRANSPORT, 2),
+        Key::Dport | Key::IcmpChecksum => (nft::TRANSPORT, 2),
         Key::Sport | Key::IcmpType | Key::Icmp6Type => (nft::TRANSPORT, 0),
         Key::IcmpCode | Key::Icmp6Code => (nft::TRANSPORT, 1),
         Key::TcpFlags(_) => (nft::TRANSPORT, 13),

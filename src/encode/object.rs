@@ -133,11 +133,21 @@ impl Expr {
         unsafe { sys::nftnl_expr_set_str(self.0.as_ptr(), short(attr), value.as_ptr()) };
         self
     }
+
+    /// Puts an expression into this one, if there is one.
+    pub(super) fn nested(self, attr: u32, expr: Option<Self>) -> Self {
+        if let Some(expr) = expr {
+            // SAFETY: both live; this expression takes the other over, so it is not freed here.
+            unsafe { sys::nftnl_expr_set(self.0.as_ptr(), short(attr), expr.0.as_ptr().cast(), 0) };
+            std::mem::forget(expr);
+        }
+        self
+    }
 }
 
 impl Drop for Expr {
     fn drop(&mut self) {
-        // SAFETY: allocated by new and not taken over by a rule.
+        // SAFETY: allocated by new and not taken over by a rule or another expression.
         unsafe { sys::nftnl_expr_free(self.0.as_ptr()) }
     }
 }

@@ -1,6 +1,7 @@
 //! The only effects: sockets and namespaces. This layer knows no kinds of fault.
 
 pub mod container;
+pub mod distance;
 pub mod forge;
 pub mod machine;
 pub mod netns;

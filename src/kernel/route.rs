@@ -3,6 +3,7 @@
 //! A netlink socket belongs for ever to the namespace of the thread that opened it, so only opening it
 //! happens inside; every request after that is sent from wherever the caller is.
 
+mod way;
 mod write;
 mod xdp;
 
@@ -21,6 +22,7 @@ use rtnetlink::sys::{Socket, SocketAddr};
 
 use super::netns::NetNs;
 
+pub use way::Way;
 pub use xdp::programs;
 
 /// An interface of a namespace.

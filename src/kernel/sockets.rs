@@ -123,6 +123,16 @@ pub fn listeners(ns: &NetNs) -> Result<Vec<SocketAddr>> {
     bound(ns, TCP, LISTEN)
 }
 
+/// The addresses at which TCP listens in `ns`, as in [`listeners`], and how many more connections each takes before its
+/// process accepts one: one more than its backlog (`sk_acceptq_is_full`).
+///
+/// Fails if the namespace cannot be entered or the kernel does not list its sockets.
+pub fn accept_queues(ns: &NetNs) -> Result<Vec<(SocketAddr, u32)>> {
+    let entries = ns.run(|| diag::dump(TCP, 1 << LISTEN))??;
+    let left = |entry: &Entry| entry.send_queue.saturating_add(1).saturating_sub(entry.receive_queue);
+    Ok(entries.iter().flat_map(|entry| at(entry).into_iter().map(move |at| (at, left(entry)))).collect())
+}
+
 /// The addresses to which unconnected UDP sockets in `ns` are bound, wildcards as in [`listeners`].
 ///
 /// Fails if the namespace cannot be entered or the kernel does not list its sockets.

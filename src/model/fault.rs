@@ -197,7 +197,8 @@ mod tests {
         let mut kinds = vec![
             Kind::DeadHost,
             Kind::Hush,
-            Kind::HungProcess,
+            Kind::HungProcess(None),
+            Kind::HungProcess(Some(u32::MAX)),
             Kind::Rebooted,
             loss(LossScope::Packet),
             loss(LossScope::Connection { seed: u32::MAX }),

@@ -16,8 +16,9 @@ pub enum Kind {
     DeadProcess(OpenConnections),
     /// The process is stopped for real and its refusals are filtered.
     Hush,
-    /// The process is stuck: its kernel accepts and acknowledges, nothing answers.
-    HungProcess,
+    /// The process is stuck: its kernel acknowledges, nothing answers, and connections are taken until the accept queue
+    /// has one more than this backlog; `None`: than that of the process, or as the place says.
+    HungProcess(Option<u32>),
     /// A router says no.
     Unreachable(Code),
     /// A bad link.
@@ -33,7 +34,7 @@ impl Kind {
             Self::DeadHost => verb::DEAD_HOST,
             Self::DeadProcess(_) => verb::DEAD_PROCESS,
             Self::Hush => verb::HUSH,
-            Self::HungProcess => verb::HUNG_PROCESS,
+            Self::HungProcess(_) => verb::HUNG_PROCESS,
             Self::Unreachable(_) => verb::UNREACHABLE,
             Self::Lossy(_) => verb::LOSSY,
             Self::Rebooted => verb::REBOOTED,
@@ -42,7 +43,7 @@ impl Kind {
 
     /// Whether it happens to a process, so that its peers need a port.
     pub fn needs_port(self) -> bool {
-        matches!(self, Self::DeadProcess(_) | Self::Hush | Self::HungProcess)
+        matches!(self, Self::DeadProcess(_) | Self::Hush | Self::HungProcess(_))
     }
 
     /// Whether packets to the peer are answered by a refusal in its stead.
@@ -63,6 +64,7 @@ impl fmt::Display for Kind {
         match self {
             Self::DeadProcess(open) => write!(f, ":{}", open.name()),
             Self::Unreachable(code) => write!(f, ":{}", code.name()),
+            Self::HungProcess(Some(backlog)) => write!(f, ":{backlog}"),
             Self::Lossy(loss) => write!(f, ":{loss}"),
             _ => Ok(()),
         }
@@ -78,7 +80,8 @@ impl FromStr for Kind {
             verb::DEAD_HOST => Self::DeadHost,
             verb::DEAD_PROCESS => Self::DeadProcess(OpenConnections::from_name(detail).ok_or(())?),
             verb::HUSH => Self::Hush,
-            verb::HUNG_PROCESS => Self::HungProcess,
+            verb::HUNG_PROCESS if detail.is_empty() => Self::HungProcess(None),
+            verb::HUNG_PROCESS => Self::HungProcess(Some(detail.parse().map_err(drop)?)),
             verb::UNREACHABLE => Self::Unreachable(Code::from_name(detail).ok_or(())?),
             verb::LOSSY => Self::Lossy(detail.parse()?),
             verb::REBOOTED => Self::Rebooted,

@@ -1,5 +1,7 @@
 //! What rules have to know of the place they are written in.
 
+use ipnet::IpNet;
+
 /// The facts about a namespace that rules are compiled for. They name interfaces and what the kernel can do;
 /// nothing in them decides who is affected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +16,11 @@ pub struct Vantage {
     pub translates: bool,
     /// How a frame on its way through a bridge can be refused here.
     pub bridge_reject: BridgeReject,
+    /// How many routers are between this host and peers in whose name it may send: what they send arrives here with a
+    /// time to live that is smaller by so many. Peers at this host are left out.
+    pub hops: Vec<(IpNet, u8)>,
+    /// How many more connections the kernel takes for a process that does not accept them, where nobody says.
+    pub accept_queue: u32,
 }
 
 /// A device.

@@ -114,6 +114,16 @@ pub enum Key {
     Saddr4,
     /// `ip daddr`.
     Daddr4,
+    /// `ip dscp`, which is only ever written.
+    Dscp,
+    /// `ip id`.
+    Id,
+    /// `ip frag-off`: the flags and the offset of a fragment.
+    FragOff,
+    /// `ip ttl`.
+    Ttl,
+    /// `ip6 hoplimit`.
+    HopLimit,
     /// `ip6 saddr`.
     Saddr6,
     /// `ip6 daddr`.
@@ -132,6 +142,8 @@ pub enum Key {
     IcmpType,
     /// `icmp code`.
     IcmpCode,
+    /// `icmp checksum`.
+    IcmpChecksum,
     /// `icmpv6 type`.
     Icmp6Type,
     /// `icmpv6 code`.
@@ -177,12 +189,15 @@ impl Key {
             Self::Saddr6 | Self::Daddr6 => Kind::Ipv6,
             Self::Sport | Self::Dport | Self::CtOriginalDport => Kind::Port,
             Self::CtOriginalDaddr(kind) => *kind,
-            Self::UdpChecksum => Kind::Number(2),
+            Self::UdpChecksum | Self::IcmpChecksum | Self::Id | Self::FragOff => Kind::Number(2),
             Self::FibDaddrType | Self::Translated | Self::Random(_) | Self::Hash(..) => Kind::Number(4),
             Self::IcmpType
             | Self::IcmpCode
             | Self::Icmp6Type
             | Self::Icmp6Code
+            | Self::Dscp
+            | Self::Ttl
+            | Self::HopLimit
             | Self::TcpFlags(_)
             | Self::CtDirection => Kind::Number(1),
             Self::Raw(_, _, bits) => Kind::Number(u8::try_from(bits / 8).unwrap_or(u8::MAX)),
@@ -203,6 +218,11 @@ impl fmt::Display for Key {
             Self::OifName => f.write_str("oifname"),
             Self::Saddr4 => f.write_str("ip saddr"),
             Self::Daddr4 => f.write_str("ip daddr"),
+            Self::Dscp => f.write_str("ip dscp"),
+            Self::Id => f.write_str("ip id"),
+            Self::FragOff => f.write_str("ip frag-off"),
+            Self::Ttl => f.write_str("ip ttl"),
+            Self::HopLimit => f.write_str("ip6 hoplimit"),
             Self::Saddr6 => f.write_str("ip6 saddr"),
             Self::Daddr6 => f.write_str("ip6 daddr"),
             Self::Sport => f.write_str("th sport"),
@@ -212,6 +232,7 @@ impl fmt::Display for Key {
             Self::ArpDaddr => f.write_str("arp daddr ip"),
             Self::IcmpType => f.write_str("icmp type"),
             Self::IcmpCode => f.write_str("icmp code"),
+            Self::IcmpChecksum => f.write_str("icmp checksum"),
             Self::Icmp6Type => f.write_str("icmpv6 type"),
             Self::Icmp6Code => f.write_str("icmpv6 code"),
             Self::FibDaddrType => f.write_str("fib daddr type"),

@@ -57,6 +57,14 @@ impl Ip {
         }
     }
 
+    /// How many routers a packet may still pass.
+    pub(super) fn ttl(self) -> Key {
+        match self {
+            Self::V4 => Key::Ttl,
+            Self::V6 => Key::HopLimit,
+        }
+    }
+
     pub(super) fn loopback(self) -> Vec<u8> {
         match self {
             Self::V4 => Ipv4Addr::LOCALHOST.octets().to_vec(),

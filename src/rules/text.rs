@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::key::{Concat, Key, Kind};
 use super::value::{
-    Chain, Element, Family, Hook, Order, Reject, Rule, Ruleset, Set, Span, Stmt, Table, Update, Verdict,
+    Chain, Element, Family, Hook, Order, Rate, Reject, Rule, Ruleset, Set, Span, Stmt, Table, Update, Verdict,
 };
 
 impl Display for Ruleset {
@@ -201,10 +201,9 @@ impl Display for Stmt {
             Self::Is(key, order, value) => write_is(f, key, *order, value),
             Self::In(keys, set) => write!(f, "{} @{set}", Concat(keys)),
             Self::NotIn(keys, set) => write!(f, "{} != @{set}", Concat(keys)),
-            Self::Over { per_second, burst } => {
-                write!(f, "limit rate over {per_second}/second burst {burst} packets")
-            }
+            Self::Over(rate) => rate.fmt(f),
             Self::Count(name) => write!(f, "counter name \"{name}\""),
+            Self::Write(key @ (Key::Ttl | Key::HopLimit), value) => write!(f, "{key} set {}", plain_number(value)),
             Self::Write(key, value) => {
                 write!(f, "{key} set ")?;
                 write_datum(f, key.kind(), value)
@@ -242,11 +241,23 @@ fn write_is(f: &mut Formatter<'_>, key: &Key, order: Order, value: &[u8]) -> fmt
         _ => {}
     }
     match (key, kind) {
-        (Key::IcmpType | Key::IcmpCode | Key::Icmp6Type | Key::Icmp6Code | Key::Random(_) | Key::Hash(..), _) => {
-            write!(f, "{}", value.iter().fold(0u32, |sum, byte| sum << 8 | u32::from(*byte)))
-        }
+        (
+            Key::IcmpType
+            | Key::IcmpCode
+            | Key::Icmp6Type
+            | Key::Icmp6Code
+            | Key::Ttl
+            | Key::HopLimit
+            | Key::Random(_)
+            | Key::Hash(..),
+            _,
+        ) => plain_number(value).fmt(f),
         _ => write_datum(f, kind, value),
     }
+}
+
+fn plain_number(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte))
 }
 
 fn fib_type(value: &[u8]) -> &'static str {
@@ -256,7 +267,18 @@ fn fib_type(value: &[u8]) -> &'static str {
 
 impl Display for Update {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "update @{} {{ {} timeout {} }}", self.set, Concat(&self.key), Time(self.timeout))
+        write!(f, "update @{} {{ {} timeout {}", self.set, Concat(&self.key), Time(self.timeout))?;
+        if let Some(rate) = self.over {
+            write!(f, " {rate}")?;
+        }
+        f.write_str(" }")
+    }
+}
+
+impl Display for Rate {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { packets, per, burst } = self;
+        write!(f, "limit rate over {packets}/{} burst {burst} packets", per.name())
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::compile::FIRST;
 use super::key::{Base, Key, Kind};
 use super::value::{
-    Chain, Element, Family, Hook, Order, Reject, Rule, Ruleset, Set, Span, Stmt, Table, Update, Verdict,
+    Chain, Element, Family, Hook, Order, Per, Rate, Reject, Rule, Ruleset, Set, Span, Stmt, Table, Update, Verdict,
 };
 
 /// The names do not matter to the kernel's check; no packet ever meets these rules.
@@ -53,7 +53,7 @@ pub fn facilities() -> Vec<Facility> {
         of_stmt("numgen", "lossy", Source::Module("nft_numgen"), inet(is(Key::Random(2), Order::Lt, &[0, 0, 0, 1]))),
         of_stmt("jhash", "lossy --per-connection", Source::Module("nft_hash"), inet(jhash())),
         of_stmt("meta iifkind", "lossy", Source::Linux("5.6"), inet(is(Key::IifKind, Order::Eq, &[0; 16]))),
-        of_stmt("limit", "dead-process, unreachable", Source::Module("nft_limit"), inet(over())),
+        of_stmt("limit", "dead-process, hung-process, unreachable", Source::Module("nft_limit"), inet(over())),
         of_stmt(
             "reject, inet",
             "dead-process, unreachable, rebooted",
@@ -139,7 +139,7 @@ fn dynamic_sets() -> Facility {
     let timeout = Duration::from_secs(1);
     let key = || vec![Key::Saddr4, Key::Sport];
     let set = Set { timeout: true, dynamic: Some((16, timeout)), ..plain_set(key()) };
-    let update = Stmt::Update(Update { set: SET, key: key(), timeout });
+    let update = Stmt::Update(Update { set: SET, key: key(), timeout, over: None });
     facility("sets that rules fill", "rebooted", Source::Linux("4.1"), vec![set], inet(vec![update]))
 }
 
@@ -192,7 +192,7 @@ fn jhash() -> Vec<Stmt> {
 }
 
 fn over() -> Vec<Stmt> {
-    vec![Stmt::Over { per_second: 1, burst: 1 }]
+    vec![Stmt::Over(Rate { packets: 1, per: Per::Second, burst: 1 })]
 }
 
 fn for_this_host() -> Vec<Stmt> {

@@ -165,20 +165,15 @@ pub enum Stmt {
     In(Vec<Key>, &'static str),
     /// Goes on if the keys are not in the set.
     NotIn(Vec<Key>, &'static str),
-    /// Goes on if there are more packets than so many a second, after so many at once.
-    Over {
-        /// Packets a second.
-        per_second: u64,
-        /// Packets at once.
-        burst: u32,
-    },
+    /// Goes on if there are more packets than that.
+    Over(Rate),
     /// Adds the packet to a named counter.
     Count(&'static str),
     /// Writes constant bytes into the packet, checksums included.
     Write(Key, Vec<u8>),
     /// Writes other bytes of the packet into the packet.
     Copy(Key, Key),
-    /// Adds or refreshes an element.
+    /// Adds or refreshes an element, and goes on if there are more packets of it than it may have.
     Update(Update),
     /// Steals the frame and hands it to `lo`; its sender is told that it was sent.
     StealToLo,
@@ -203,6 +198,46 @@ pub struct Update {
     pub key: Vec<Key>,
     /// How long it lives.
     pub timeout: Duration,
+    /// How many packets of each element do not go on; `None`: every packet goes on.
+    pub over: Option<Rate>,
+}
+
+/// So many packets at once, and then so many in a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// Packets in the time.
+    pub packets: u64,
+    /// The time.
+    pub per: Per,
+    /// Packets at once.
+    pub burst: u32,
+}
+
+/// A unit of time that nft has a word for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Per {
+    /// A second.
+    Second,
+    /// The longest but for a week.
+    Day,
+}
+
+impl Per {
+    /// Its length.
+    pub fn seconds(self) -> u64 {
+        match self {
+            Self::Second => 1,
+            Self::Day => 86_400,
+        }
+    }
+
+    /// As nft writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Second => "second",
+            Self::Day => "day",
+        }
+    }
 }
 
 /// How a packet is refused.

@@ -36,6 +36,8 @@ pub(crate) struct Failure {
     pub(crate) real: fn(&mut Rig),
     /// playdead's arguments; `HOST` and `PORTS` stand for the peer.
     pub(crate) command: &'static str,
+    /// What is said besides where the peer's own process is elsewhere.
+    pub(crate) elsewhere: &'static str,
     /// What really happens beside the simulation, once it is in force.
     pub(crate) beside: fn(&mut Rig),
     /// How the real one is mended, after [`CUT`]. The simulated one is healed then.
@@ -69,7 +71,8 @@ impl Failure {
 
     /// Lets playdead do it.
     pub(crate) fn simulate(&self, rig: &mut Rig, vantage: Vantage) {
-        rig.segment.playdead(vantage.at(), &self.line(rig.location));
+        let elsewhere = if vantage.at() == rig.peer_at() { "" } else { self.elsewhere };
+        rig.segment.playdead(vantage.at(), &(self.line(rig.location) + elsewhere));
         (self.beside)(rig);
     }
 }
@@ -156,14 +159,12 @@ fn lose_from(rig: &mut Rig) {
     misdirect(rig, mac, "p");
 }
 
-/// The process is stopped, and as many connections wait for it as may.
+/// As many connections wait for the process as may.
 fn fill_accept_queues(rig: &mut Rig) {
     let client = rig.segment.client();
-    for probe in FULL_QUEUE {
-        for _ in 0..=BACKLOG {
-            let target = rig.targets(probe.port())[0];
-            rig.kept.push(client.run(|| std::net::TcpStream::connect(target)).unwrap().unwrap());
-        }
+    let targets: Vec<_> = FULL_QUEUE.iter().flat_map(|probe| rig.targets(probe.port())).collect();
+    for target in targets.into_iter().flat_map(|target| (0..=BACKLOG).map(move |_| target)) {
+        rig.kept.push(client.run(|| std::net::TcpStream::connect(target)).unwrap().unwrap());
     }
 }
 
@@ -215,6 +216,7 @@ const UNPLUGGED: Failure = Failure {
     before: nothing,
     real: unplug,
     command: "dead-host HOST",
+    elsewhere: "",
     beside: nothing,
     mend: None,
     fast: true,
@@ -367,6 +369,7 @@ pub(crate) const ALL: &[Failure] = &[
         what: "its process stopped, its accept queue full",
         probes: FULL_QUEUE,
         real: stop_and_fill,
+        elsewhere: " --backlog 16",
         beside: fill_accept_queues,
         timeout: KERNEL_TIMERS,
         fast: false,

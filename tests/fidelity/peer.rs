@@ -1,7 +1,7 @@
 //! The peer's processes: this program again as a server of every port, and a real etcd.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv6Addr, SocketAddrV6, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -79,9 +79,13 @@ impl Drop for Process {
 /// Serves until killed.
 pub(crate) fn run() -> ! {
     for probe in Probe::ALL.iter().filter(|probe| !probe.needs_etcd()) {
-        let listener = listen(probe.port());
         let answers = *probe != Probe::Unread;
-        thread::spawn(move || accept(&listener, answers));
+        for address in
+            [SocketAddr::from((Ipv4Addr::UNSPECIFIED, probe.port())), (Ipv6Addr::UNSPECIFIED, probe.port()).into()]
+        {
+            let listener = listen(address);
+            thread::spawn(move || accept(&listener, answers));
+        }
         let echo = UdpSocket::bind(("::", probe.port())).unwrap();
         thread::spawn(move || send_back(&echo));
     }
@@ -91,10 +95,14 @@ pub(crate) fn run() -> ! {
     }
 }
 
-fn listen(port: u16) -> Socket {
-    let socket = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP)).unwrap();
+/// By one family only, so that each has an accept queue of its own.
+fn listen(address: SocketAddr) -> Socket {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).unwrap();
+    if address.is_ipv6() {
+        socket.set_only_v6(true).unwrap();
+    }
     socket.set_reuse_address(true).unwrap();
-    socket.bind(&SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0).into()).unwrap();
+    socket.bind(&address.into()).unwrap();
     socket.listen(BACKLOG).unwrap();
     socket
 }

@@ -33,7 +33,10 @@ pub(super) struct Entry {
     pub(super) state: u8,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
+    /// Bytes that wait to be read; of a listening socket, connections that wait for `accept`.
     pub(super) receive_queue: u32,
+    /// Bytes that wait to be acknowledged; of a listening socket, its backlog.
+    pub(super) send_queue: u32,
     pub(super) inode: u32,
     /// An IPv6 socket that takes no IPv4.
     pub(super) v6_only: bool,
@@ -139,6 +142,7 @@ fn entry(message: &[u8]) -> Option<Entry> {
         local: address(family, &id[4..20], port(id, 0)?, scope),
         remote: address(family, &id[20..36], port(id, 2)?, scope),
         receive_queue: u32_at(message, 56)?,
+        send_queue: u32_at(message, 60)?,
         inode: u32_at(message, 68)?,
         v6_only: false,
         info: Vec::new(),

@@ -41,6 +41,7 @@ impl Compiler<'_> {
         let mut rules = Vec::new();
         if self.refuses() {
             rules.extend(self.resets().then(|| rule([is_tcp(), accept()])));
+            rules.extend(self.after_the_way(&[is_mark(COPY_MARK)]));
             rules.extend(self.refused_unlimited(&[is_mark(COPY_MARK)]));
         }
         chain("answer", Some(Hook::Output(FIRST + 1)), rules)
@@ -66,7 +67,7 @@ impl Compiler<'_> {
     }
 
     /// Whether TCP is refused by TCP.
-    fn resets(&self) -> bool {
+    pub(super) fn resets(&self) -> bool {
         matches!(self.fault.kind, Failure::DeadProcess(_) | Failure::Rebooted)
     }
 }

@@ -4,7 +4,8 @@ use super::super::key::{FIN, RST, SYN};
 use super::super::value::{IcmpCode, Reject};
 use super::{
     ABSORB, Base, Chain, Compiler, DOOMED_MARK, FORGED_MARK, FRESH, FRESH_LIFE, FROM, Failure, Ip, Key, LossScope,
-    OpenConnections, Order, REFUSED_MARK, Rule, Stmt, TO, Update, Vanish, Verdict, Way, chain, rule,
+    OpenConnections, Order, Per, QUEUED, QUEUED_LIFE, REFUSED_MARK, Rate, Rule, Stmt, TO, Update, Vanish, Verdict, Way,
+    chain, rule,
 };
 use crate::model::{Code, Loss};
 
@@ -46,6 +47,7 @@ impl Compiler<'_> {
         match self.fault.kind {
             Failure::DeadHost => gone(Way::To, vanish, vec![]),
             Failure::Lossy(loss) => lost(loss, Way::To, vanish),
+            Failure::HungProcess(backlog) => self.beyond_the_queue(backlog, vanish),
             Failure::DeadProcess(_) | Failure::Unreachable(_) => refused(vanish, vec![]),
             Failure::Rebooted if vanish != Vanish::Drop => {
                 known(Way::To).into_iter().chain(refused(vanish, vec![is_tcp()])).collect()
@@ -54,13 +56,27 @@ impl Compiler<'_> {
         }
     }
 
+    /// The kernel drops a SYN when more connections wait for `accept` than the backlog allows (`tcp_conn_request`,
+    /// `sk_acceptq_is_full`). What the process accepts here would wait there.
+    fn beyond_the_queue(&self, backlog: Option<u32>, vanish: Vanish) -> Vec<Rule> {
+        let places = backlog.map_or(self.vantage.accept_queue, |backlog| backlog.saturating_add(1));
+        let of = |ip: Ip| {
+            let over = Some(Rate { packets: 1, per: Per::Day, burst: places });
+            let key = vec![ip.daddr(), Key::Dport];
+            let queue = Stmt::Update(Update { set: ip.name(QUEUED), key, timeout: QUEUED_LIFE, over });
+            let conditions = [is_ip(ip), has_flags(SYN)].into_iter().chain((places > 0).then_some(queue));
+            gone_of(Way::To, vanish, &[ip], conditions.collect())
+        };
+        Ip::BOTH.into_iter().flat_map(of).collect()
+    }
+
     fn fate_from(&self, vanish: Vanish) -> Vec<Rule> {
         let way = Way::From;
         match self.fault.kind {
             Failure::DeadHost => gone(way, vanish, vec![]),
             Failure::Lossy(loss) => lost(loss, way, vanish),
             Failure::Hush => gone(way, vanish, vec![has_flags(FIN | RST)]),
-            Failure::HungProcess => [vec![has_flags(FIN | RST)], carries_data(), vec![is_udp()]]
+            Failure::HungProcess(_) => [vec![has_flags(FIN | RST)], carries_data(), vec![is_udp()]]
                 .into_iter()
                 .flat_map(|conditions| gone(way, vanish, conditions))
                 .collect(),
@@ -237,7 +253,7 @@ fn tuple(way: Way, ip: Ip, ports: bool) -> Vec<Key> {
 fn known(way: Way) -> Vec<Rule> {
     let of = |ip: Ip| {
         let key = tuple(way, ip, true);
-        let update = Stmt::Update(Update { set: ip.name(FRESH), key: key.clone(), timeout: FRESH_LIFE });
+        let update = Stmt::Update(Update { set: ip.name(FRESH), key: key.clone(), timeout: FRESH_LIFE, over: None });
         let known = Stmt::In(key, ip.name(FRESH));
         [
             rule([is_ip(ip), has_flags(SYN), update.clone(), accept()]),

@@ -14,6 +14,7 @@
 //! The reasons stand in `docs/fidelity.md`.
 
 mod copies;
+mod distance;
 mod fates;
 mod neighbours;
 mod sites;
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 use super::key::{Base, Key, Kind};
 use super::sets::{self, Ip};
-use super::value::{Chain, Family, Hook, Order, Rule, Ruleset, Set, Span, Stmt, Table, Update, Verdict};
+use super::value::{Chain, Family, Hook, Order, Per, Rate, Rule, Ruleset, Set, Span, Stmt, Table, Update, Verdict};
 use crate::model::{Device, Fault, Kind as Failure, Lifetime, LossScope, OpenConnections, Proto, Vantage};
 
 /// The mark of the segments that playdead sends in the name of a dead process ("play").
@@ -43,6 +44,11 @@ const FIN_WAIT: Duration = Duration::from_secs(60);
 const FRESH: [&str; 2] = ["fresh4", "fresh6"];
 const FRESH_SIZE: u32 = 65_535;
 const FRESH_LIFE: Duration = Duration::from_secs(3600);
+/// How many connections to each address and port a hung process's kernel has taken since.
+const QUEUED: [&str; 2] = ["queued4", "queued6"];
+const QUEUED_SIZE: u32 = 65_535;
+/// As long as the longest time that a rate is counted in.
+const QUEUED_LIFE: Duration = Duration::from_secs(86_400);
 /// Devices whose egress hook judges; packets that leave by another are judged in the output hook.
 const COVERED: &str = "covered";
 /// The set, in the `inet` table, of the devices that a fault has rules at.
@@ -271,6 +277,9 @@ fn peer_sets(fault: &Fault) -> Vec<Set> {
     if fault.kind == Failure::Rebooted {
         sets.extend(Ip::BOTH.map(fresh));
     }
+    if matches!(fault.kind, Failure::HungProcess(_)) {
+        sets.extend(Ip::BOTH.map(queued));
+    }
     sets
 }
 
@@ -278,6 +287,12 @@ fn fresh(ip: Ip) -> Set {
     let key = vec![ip.saddr(), Key::Sport, ip.daddr(), Key::Dport];
     let dynamic = Some((FRESH_SIZE, FRESH_LIFE));
     Set { name: ip.name(FRESH), key, interval: false, timeout: true, dynamic, elements: Vec::new() }
+}
+
+fn queued(ip: Ip) -> Set {
+    let dynamic = Some((QUEUED_SIZE, QUEUED_LIFE));
+    let key = vec![ip.daddr(), Key::Dport];
+    Set { name: ip.name(QUEUED), key, interval: false, timeout: true, dynamic, elements: Vec::new() }
 }
 
 fn counts(chains: &[Chain]) -> bool {
@@ -335,6 +350,8 @@ mod tests {
             ports: vec![device(7, "p0")],
             translates: false,
             bridge_reject: BridgeReject::Ports,
+            hops: Vec::new(),
+            accept_queue: 1,
         };
         let covered = [key(1, "lo"), key(2, "eth0"), key(3, "eth3"), key(4, "eth1")];
         let names =

@@ -4,12 +4,14 @@ use super::fates::{FROM_PEER, REFUSE, TO_PEER, accept, gone_of, is_mark, is_udp}
 use super::neighbours::asks;
 use super::{
     ABSORB, Base, COVERED, Chain, Compiler, DOOMED_MARK, FIN_WAIT, FIRST, Failure, Family, Hook, Ip, Key, Kind, LAST,
-    OpenConnections, Order, Rule, Set, Span, Stmt, Table, Vanish, Verdict, Way, chain, rule, sets, when,
+    OpenConnections, Order, Per, Rate, Rule, Set, Span, Stmt, Table, Vanish, Verdict, Way, chain, rule, sets, when,
 };
 use crate::model::{BridgeReject, Device, Vantage};
 
 /// `XRLIM_BURST_FACTOR`: so many ICMP errors to one host may be sent at once.
 const ICMP_BURST: u32 = 6;
+/// The class selector of precedence 6.
+const INTERNETWORK_CONTROL: u8 = 0x30;
 /// The kernel's `RTN_UNICAST`: not for this host.
 const UNICAST: u32 = 1;
 /// The kernel's `RTN_LOCAL`: an address of this host.
@@ -56,7 +58,9 @@ impl Compiler<'_> {
         }
         if refuses {
             // Stolen on their way out, they come back on lo as if they were for this host; copies do so by themselves.
-            rules.extend(self.refused_unlimited(&[on_lo(), fib(Order::Ne, LOCAL)]));
+            let stolen = [on_lo(), fib(Order::Ne, LOCAL)];
+            rules.extend(self.after_the_way(&stolen));
+            rules.extend(self.refused_unlimited(&stolen));
         }
         rules
     }
@@ -77,7 +81,8 @@ impl Compiler<'_> {
         };
         // One a second to one host (`icmp_ratelimit`); ICMPv6 allows a /64 four times that.
         let per_second = if ip == Ip::V4 { 1 } else { 4 };
-        let too_many = [Stmt::Over { per_second, burst: ICMP_BURST }, Stmt::Do(Verdict::Drop)];
+        let rate = Rate { packets: per_second, per: Per::Second, burst: ICMP_BURST };
+        let too_many = [Stmt::Over(rate), Stmt::Do(Verdict::Drop)];
         let pace = |stmts: &Vec<Stmt>| rule(stmts.iter().cloned().chain(by_icmp.clone()).chain(too_many.clone()));
         conditions.iter().map(pace).chain(when(&conditions, &goto(REFUSE))).collect()
     }
@@ -138,7 +143,7 @@ impl Compiler<'_> {
         if !rules.is_empty() {
             rules.insert(0, is_covered());
         }
-        [self.signed_by_peer(), self.whole(), rules].concat()
+        [self.signed_by_peer(), self.in_their_name(), self.whole(), rules].concat()
     }
 
     /// The kernel signs an ICMP error with an address of the host that rejects; a client can read it, and has to find
@@ -192,9 +197,25 @@ impl Compiler<'_> {
             if !refuse.rules.is_empty() {
                 chains.push(refuse);
                 chains.extend(super::chains("port", Hook::Ingress, &self.vantage.ports, &rules));
+                chains.extend(super::chains("dress", Hook::Egress, &self.vantage.ports, &self.as_by_the_stack()));
             }
         }
         self.table(Family::Netdev, self.netdev_sets(), fates.into_iter().chain(chains).collect())
+    }
+
+    /// An ICMP error that is made at a port has DF, no id and no type of service (`nf_reject_iphdr_put`); `icmp_send`
+    /// gives it an id, may cut it, and has it sent as internetwork control (RFC 1812, 4.3.2.5).
+    fn as_by_the_stack(&self) -> Vec<Rule> {
+        let Some(set) = self.set(sets::QUOTED[0]).filter(|_| matches!(self.fault.kind, Failure::DeadProcess(_))) else {
+            return Vec::new();
+        };
+        let is = |key: Key, value: &[u8]| Stmt::Is(key, Order::Eq, value.to_vec());
+        let error = [is(Key::IcmpType, &[3]), is(Key::IcmpCode, &[3]), is(Key::Id, &[0, 0])];
+        let about = Stmt::In(set.key.clone(), set.name);
+        // Any number will do that differs from one to the next: the checksum of the error.
+        let id = Stmt::Copy(Key::Id, Key::IcmpChecksum);
+        let rest = [Stmt::Write(Key::FragOff, vec![0, 0]), Stmt::Write(Key::Dscp, vec![INTERNETWORK_CONTROL]), id];
+        vec![rule(error.into_iter().chain([about]).chain(rest))]
     }
 
     fn netdev_sets(&self) -> Vec<Set> {

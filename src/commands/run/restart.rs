@@ -15,10 +15,14 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 impl Player<'_> {
     pub(super) fn restart(&mut self, how: &Restart) -> Result<(), Failure> {
-        let nodes = self.nodes(&how.nodes)?;
+        let (nodes, start) = (self.nodes(&how.nodes)?, Instant::now());
         match (self.bring_back(how, &nodes), how.deadlock) {
             (Err(Failure::Deadlock(why)), true) => {
                 self.record.add(Some(&self.step), Event::Note { text: format!("as was to be found: {why}") });
+                // In the picture, too: how the nodes waited is what such a scenario is about.
+                let what = format!("deadlock: none {}", text::ready(&how.ready));
+                let took_ms = start.elapsed().as_secs_f64() * 1e3;
+                self.record.add(Some(&self.step), Event::Expect { what, met: true, seen: why, took_ms });
                 Ok(())
             }
             (Ok(()), true) => Err(Failure::Unmet("the nodes came back, and a deadlock was to be found".into())),

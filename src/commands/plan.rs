@@ -159,8 +159,9 @@ fn limits_of_death(
     let mut notes = Vec::new();
     let ends = open != OpenConnections::Keep && fault.proto != Proto::Udp && fault.direction.from();
     if ends && (!vantage.ports.is_empty() || facts::forwards(&place.ns)?) {
-        notes
-            .push("open connections that only pass through here are not listed: each ends with its next packet".into());
+        let note = "open connections that only pass through here are not listed: each ends with the next data that its \
+                    client sends";
+        notes.push(note.into());
     }
     if ends {
         let unread =

@@ -21,7 +21,7 @@ mod world;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 
@@ -98,7 +98,7 @@ pub(super) fn run(place: &PlaceArgs, args: &RunArgs, json: bool) -> Result<ExitC
 
 fn prepare(nodes: Option<&Path>, args: &RunArgs) -> Result<Ready> {
     let (file, shown) = (&args.file, args.file.display());
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {shown}"))?;
+    let text = std::fs::read_to_string(file).map_err(|error| Usage(format!("cannot read {shown}: {error}")))?;
     let wrong = |error| Usage(format!("{shown}:{error}"));
     let scenario = scenario::parse(&text).map_err(wrong)?;
     let seed = args.seed.or(scenario.seed).unwrap_or_else(|| {

@@ -73,8 +73,10 @@ fn result(events: &[Stamped], begin: &Stamped) -> (String, String) {
 
 fn faults(events: &[Stamped], text: &mut String) {
     let mut rows = String::new();
+    // A fault that is in many places is counted once, in all of them.
+    let mut counted: Option<&str> = None;
     for stamped in events {
-        if let Event::Fault { name, text: what, .. } = &stamped.event {
+        if let Event::Fault { name, text: what, nodes, .. } = &stamped.event {
             let healed = events.iter().find_map(|other| match &other.event {
                 Event::Healed { name: healed, packets } if healed == name && other.ms >= stamped.ms => {
                     Some((other.ms, *packets))
@@ -88,14 +90,15 @@ fn faults(events: &[Stamped], text: &mut String) {
                 ),
                 None => ("to the end".into(), "?".into()),
             };
-            let _ =
-                writeln!(rows, "| {} | {} | {:.2} s | {lasted} | {met} |", cell(name), cell(what), stamped.ms / 1e3);
+            let met = if counted.replace(name) == Some(name) { "(the same)".into() } else { met };
+            let (name, nodes, what) = (cell(name), cell(&nodes.join(", ")), cell(what));
+            let _ = writeln!(rows, "| {name} | {nodes} | {what} | {:.2} s | {lasted} | {met} |", stamped.ms / 1e3);
         }
     }
     if !rows.is_empty() {
         let _ = write!(
             text,
-            "\n## Faults\n\n| name | fault | from | lasted | packets met |\n| --- | --- | ---: | ---: | --- |\n{rows}"
+            "\n## Faults\n\n| name | nodes | fault | from | lasted | packets met, in all places |\n| --- | --- | --- | ---: | ---: | --- |\n{rows}"
         );
     }
 }

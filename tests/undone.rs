@@ -194,7 +194,7 @@ fn what_has_expired_makes_room() {
 #[test]
 fn open_connections_end_in_a_user_namespace_of_ones_own() {
     let mut inside = Command::new("unshare")
-        .args(["-Urn", "sh", "-c", "ip link set lo up && echo up && sleep 60"])
+        .args(["-Urn", "sh", "-c", "ip link set lo up && echo up && exec sleep 60"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

@@ -117,7 +117,7 @@ fn a_scenario_plays_heals_and_leaves_a_record_of_every_kind() {
 
     assert!(play.read("rules/3.cut2.agent.nft").contains("table inet playdead-cut2"));
     assert!(play.read("output/8.txt").contains("etcd3"));
-    assert!(play.read("summary.md").contains("| cut | dead-host etcd1"));
+    assert!(play.read("summary.md").contains("| cut | etcd1 | dead-host etcd1"));
     assert!(play.read("timeline.svg").contains("hung-process etcd1:2379"));
     let junit = play.read("junit.xml");
     assert!(junit.contains("tests=\"12\"") && junit.contains("failures=\"0\""), "{junit}");

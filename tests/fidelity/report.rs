@@ -109,7 +109,7 @@ impl Found {
         let cells = self.count(|_| true).cells();
         format!(
             "{cells} cells: {equal} equal, {named} differ by name ({:.1} %), {wrong} differ without one, \
-             {missing} never run; measured again for their times: {}",
+             {missing} never run; measured again: {}",
             self.named_percent(),
             self.repeats()
         )

@@ -9,7 +9,8 @@ use crate::known;
 use crate::places::{Location, Rig, Vantage};
 use crate::record::{Later, Record, record};
 
-/// How often a row is measured again because times, and only times, differ: the machine has other things to do.
+/// How often a row is measured again because packets or times, and only these, differ without a name: the machine has
+/// other things to do, and a difference that is one shows every time.
 const REPEATS: u32 = 2;
 /// Where the results go, one file a row.
 pub(crate) const DIRECTORY: &str = "PLAYDEAD_FIDELITY_DIR";
@@ -30,7 +31,7 @@ fn measure(failure: &'static Failure, location: Location) -> Vec<Result> {
     let vantages = location.vantages();
     let mut results = compared(failure, location, vantages);
     for _ in 0..REPEATS {
-        let again = |(cell, result): &(Cell, Result)| result.difference.only_time.then_some(cell.vantage);
+        let again = |(cell, result): &(Cell, Result)| is_again(result).then_some(cell.vantage);
         let again: Vec<_> = results.iter().filter_map(again).collect();
         let again: Vec<_> = vantages.iter().copied().filter(|vantage| again.contains(vantage)).collect();
         if again.is_empty() {
@@ -38,12 +39,16 @@ fn measure(failure: &'static Failure, location: Location) -> Vec<Result> {
         }
         for (cell, fresh) in compared(failure, location, &again) {
             let (_, old) = results.iter_mut().find(|(known, _)| *known == cell).unwrap();
-            if old.difference.only_time {
+            if is_again(old) {
                 *old = Result { repeats: old.repeats + 1, ..fresh };
             }
         }
     }
     results.into_iter().map(|(_, result)| result).collect()
+}
+
+fn is_again(result: &Result) -> bool {
+    result.named.is_none() && result.difference.perhaps_chance
 }
 
 fn compared(failure: &'static Failure, location: Location, vantages: &[Vantage]) -> Vec<(Cell, Result)> {

@@ -5,8 +5,6 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use etherparse::{IcmpEchoHeader, Icmpv4Header, Icmpv4Type};
 
-/// Requests in the time of the timeout.
-pub(super) const REQUESTS: u32 = 4;
 const PAYLOAD: &[u8] = b"playdead";
 
 static NEXT_ID: AtomicU16 = AtomicU16::new(0);

@@ -6,6 +6,7 @@
 mod echo;
 mod error_queue;
 mod open;
+mod pace;
 mod ping;
 mod raw_ping;
 mod socket;

@@ -7,10 +7,10 @@ use anyhow::Result;
 use nix::errno::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::echo::{Echo, REQUESTS, behind_ipv4_header};
+use super::echo::{Echo, behind_ipv4_header};
 use super::socket::{Received, errno_of, readable, receive, send};
 use super::trace::{Ended, Trace};
-use super::{Options, Outcome, Probe, error_queue};
+use super::{Options, Outcome, Probe, error_queue, pace};
 
 /// Sends echo requests until one is answered or draws an error, or the time is over.
 pub(super) fn probe(target: SocketAddr, how: &Options) -> Result<Ended> {
@@ -59,19 +59,14 @@ impl Pinger {
     }
 
     fn exchange(&self, trace: &mut Trace, how: &Options) -> Result<Outcome> {
-        let start = Instant::now();
-        for turn in 1..=REQUESTS {
-            if let Err(errno) = send(&self.socket, &self.echo.request(turn)) {
+        let send = |trace: &mut Trace, turn| match send(&self.socket, &self.echo.request(turn)) {
+            Ok(()) => Ok(None),
+            Err(errno) => {
                 trace.errors.extend(self.own_errors()?);
-                return Ok(trace.send_failed(errno));
+                Ok(Some(trace.send_failed(errno)))
             }
-            trace.sent();
-            let until = start + how.timeout * turn / REQUESTS;
-            if let Some(outcome) = self.answer(trace, until)? {
-                return Ok(outcome);
-            }
-        }
-        Ok(Outcome::Silence)
+        };
+        pace::exchange(trace, how, send, |trace, until| self.answer(trace, until))
     }
 
     fn answer(&self, trace: &mut Trace, until: Instant) -> Result<Option<Outcome>> {

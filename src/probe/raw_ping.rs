@@ -12,10 +12,10 @@ use nix::errno::Errno;
 use nix::sys::socket::{SockaddrStorage, recvfrom};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::echo::{Echo, REQUESTS, behind_ipv4_header};
+use super::echo::{Echo, behind_ipv4_header};
 use super::socket::{errno_of, readable};
 use super::trace::{Ended, Trace};
-use super::{Options, Outcome, Probe, What};
+use super::{Options, Outcome, Probe, What, pace};
 
 /// Sends echo requests until one is answered or draws an error, or the time is over.
 pub(super) fn probe(target: SocketAddr, how: &Options) -> Result<Ended> {
@@ -45,18 +45,12 @@ impl Pinger {
         let mut address = self.target;
         // A raw IPv6 socket takes the port for a protocol number and refuses any but its own.
         address.set_port(0);
-        let start = Instant::now();
-        for turn in 1..=REQUESTS {
-            if let Err(error) = self.socket.send_to(&self.echo.request(turn), &address.into()) {
-                return Ok(trace.send_failed(errno_of(&error)));
-            }
-            trace.sent();
-            let until = start + how.timeout * turn / REQUESTS;
-            if let Some(outcome) = self.answer(trace, until)? {
-                return Ok(outcome);
-            }
-        }
-        Ok(Outcome::Silence)
+        let address = address.into();
+        let send = |trace: &mut Trace, turn| {
+            let sent = self.socket.send_to(&self.echo.request(turn), &address);
+            Ok(sent.err().map(|error| trace.send_failed(errno_of(&error))))
+        };
+        pace::exchange(trace, how, send, |trace, until| self.answer(trace, until))
     }
 
     fn answer(&self, trace: &mut Trace, until: Instant) -> Result<Option<Outcome>> {

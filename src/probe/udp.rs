@@ -8,11 +8,7 @@ use socket2::{Protocol, Socket, Type};
 
 use super::socket::{Received, errno_of, make, readable, receive, send};
 use super::trace::{Ended, Trace};
-use super::{Options, Outcome, Probe, error_queue};
-
-/// Datagrams in the time of the timeout. ICMP errors are rate limited (a burst of six, then one a second and peer):
-/// several, spread over the time, get one even when others ask too.
-const DATAGRAMS: u32 = 4;
+use super::{Options, Outcome, Probe, error_queue, pace};
 
 /// Sends datagrams until one draws an outcome or the time is over. With [`Probe::UdpRecverr`] the socket hears soft
 /// errors as well and the error queue is read.
@@ -31,18 +27,8 @@ pub(super) fn probe(target: SocketAddr, probe: Probe, how: &Options) -> Result<E
 }
 
 fn exchange(trace: &mut Trace, socket: &Socket, how: &Options) -> Result<Outcome> {
-    let start = Instant::now();
-    for turn in 1..=DATAGRAMS {
-        if let Err(errno) = send(socket, b"playdead probe\n") {
-            return Ok(trace.send_failed(errno));
-        }
-        trace.sent();
-        let until = start + how.timeout * turn / DATAGRAMS;
-        if let Some(outcome) = answer(trace, socket, until)? {
-            return Ok(outcome);
-        }
-    }
-    Ok(Outcome::Silence)
+    let send = |trace: &mut Trace, _| Ok(send(socket, b"playdead probe\n").err().map(|errno| trace.send_failed(errno)));
+    pace::exchange(trace, how, send, |trace, until| answer(trace, socket, until))
 }
 
 fn answer(trace: &mut Trace, socket: &Socket, until: Instant) -> Result<Option<Outcome>> {

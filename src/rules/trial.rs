@@ -68,6 +68,10 @@ pub fn facilities() -> Vec<Facility> {
 }
 
 fn facility(what: &'static str, serves: &'static str, source: Source, sets: Vec<Set>, at: (Family, Chain)) -> Facility {
+    Facility { what, serves, source, trial: trial(sets, at) }
+}
+
+fn trial(sets: Vec<Set>, at: (Family, Chain)) -> Ruleset {
     let (family, chain) = at;
     let table = Table {
         family,
@@ -78,7 +82,16 @@ fn facility(what: &'static str, serves: &'static str, source: Source, sets: Vec<
         sets,
         chains: vec![chain],
     };
-    Facility { what, serves, source, trial: Ruleset { tables: vec![table] } }
+    Ruleset { tables: vec![table] }
+}
+
+/// A table that a kernel accepts only if it can refuse TCP in that family.
+pub fn reject_trial(family: Family) -> Ruleset {
+    let hook = match family {
+        Family::Netdev => Hook::Ingress(FIRST, vec!["lo".into()]),
+        _ => Hook::Prerouting(FIRST),
+    };
+    trial(Vec::new(), (family, chain(hook, reject())))
 }
 
 fn of_stmt(what: &'static str, serves: &'static str, source: Source, at: (Family, Chain)) -> Facility {

@@ -91,25 +91,6 @@ pub fn uncovered<'a>(kind: Failure, present: &'a Vantage, covered: &[Vec<u8>]) -
     present.devices.iter().chain(sites::ports_with_rules(kind, present)).filter(missed).collect()
 }
 
-/// A table that a kernel accepts only if it can refuse TCP in that family: for a dry transaction.
-pub fn reject_trial(family: Family) -> Ruleset {
-    let hook = match family {
-        Family::Netdev => Hook::Ingress(FIRST, vec!["lo".into()]),
-        _ => Hook::Prerouting(FIRST),
-    };
-    let reject = rule([fates::is_tcp(), Stmt::Reject(super::value::Reject::TcpReset)]);
-    let table = Table {
-        family,
-        name: "playdead:trial".into(),
-        comment: String::new(),
-        owner: false,
-        counters: Vec::new(),
-        sets: Vec::new(),
-        chains: vec![chain("trial", Some(hook), vec![reject])],
-    };
-    Ruleset { tables: vec![table] }
-}
-
 struct Compiler<'a> {
     fault: &'a Fault,
     vantage: &'a Vantage,

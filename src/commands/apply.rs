@@ -40,7 +40,7 @@ pub(super) fn run(
     json: bool,
 ) -> Result<ExitCode> {
     check_usage(typed, kind)?;
-    let command = hold::Command::new(&typed.command, typed.user.as_deref())?;
+    let command = hold::Command::new(&typed.under)?;
     let places = place::resolve(args)?;
     if typed.dry_run {
         return dry_run(places, kind, typed, json);
@@ -158,11 +158,7 @@ pub(super) fn take_back(written: &[Written], error: anyhow::Error) -> anyhow::Er
 }
 
 pub(super) fn refused_in(plan: &Planned, refused: Refused) -> anyhow::Error {
-    let place = format!("place {}", plan.place.label);
-    if refused.is_missing() {
-        return anyhow::Error::new(crate::kernel::Missing(refused.to_string())).context(place);
-    }
-    anyhow::Error::new(refused).context(place)
+    refused.into_error().context(format!("place {}", plan.place.label))
 }
 
 fn write_one(plan: Planned, nft: Arc<Nft>, replace: bool) -> Result<Written> {

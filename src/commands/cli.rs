@@ -116,15 +116,9 @@ pub struct FaultArgs {
     /// or etcd://HOST:PORT[?leader|followers|others].
     #[arg(value_name = "PEER", required = true)]
     pub peers: Vec<PeerSpec>,
-    /// Only traffic between the peers and these other ends: addresses or prefixes, several and behind the peers.
-    #[arg(long, value_name = "ADDR", num_args = 1.., value_delimiter = ',', value_parser = address)]
-    pub with: Vec<IpNet>,
-    /// Which packets, seen from the peer: those to it, those from it, or both.
-    #[arg(long, value_enum, default_value = "both")]
-    pub direction: Direction,
-    /// Which protocols.
-    #[arg(long, value_enum, default_value = "all")]
-    pub proto: Proto,
+    /// Which of their traffic.
+    #[command(flatten)]
+    pub scope: ScopeArgs,
     /// What the fault is called [default: made of the kind and the peers].
     #[arg(long, value_name = "NAME")]
     pub name: Option<Name>,
@@ -137,6 +131,28 @@ pub struct FaultArgs {
     /// How long it lasts.
     #[command(flatten)]
     pub lifetime: LifetimeArgs,
+    /// What it lasts for.
+    #[command(flatten)]
+    pub under: CommandArgs,
+}
+
+/// Which traffic of the peers is affected.
+#[derive(Debug, Clone, Args)]
+pub struct ScopeArgs {
+    /// Only traffic between the peers and these other ends: addresses or prefixes, several and behind the peers.
+    #[arg(long, value_name = "ADDR", num_args = 1.., value_delimiter = ',', value_parser = address)]
+    pub with: Vec<IpNet>,
+    /// Which packets, seen from the peer: those to it, those from it, or both.
+    #[arg(long, value_enum, default_value = "both")]
+    pub direction: Direction,
+    /// Which protocols.
+    #[arg(long, value_enum, default_value = "all")]
+    pub proto: Proto,
+}
+
+/// A command that a fault lasts for.
+#[derive(Debug, Clone, Args)]
+pub struct CommandArgs {
     /// Run the command, and heal when it ends; playdead exits with its exit code.
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
@@ -296,7 +312,7 @@ pub enum Generate {
     },
 }
 
-pub(super) fn address(text: &str) -> Result<IpNet, String> {
+fn address(text: &str) -> Result<IpNet, String> {
     match text.parse::<PeerSpec>()? {
         PeerSpec { host: crate::model::Host::Net(net), ports: None, .. } => Ok(net),
         _ => Err(format!("{text}: --with takes an address or a prefix, without a port")),

@@ -28,11 +28,17 @@ const PATIENCE: Duration = Duration::from_millis(150);
 /// Reads them. Without `nft` (a dry run without privilege) the kernel's abilities are taken for granted and address
 /// translation for absent.
 pub(super) fn vantage(ns: &NetNs, nft: Option<&Nft>) -> Result<Vantage> {
+    let translates = nft.map(|nft| translates(ns, nft)).transpose()?.unwrap_or(false);
+    Ok(Vantage { translates, ..devices(ns, nft, true)? })
+}
+
+/// Only the devices, which is cheap. How a bridge refuses takes dry transactions, and is read if `refuses`.
+pub(super) fn devices(ns: &NetNs, nft: Option<&Nft>, refuses: bool) -> Result<Vantage> {
     let interfaces = route::interfaces(ns)?;
     let lo = interfaces.iter().find(|interface| interface.loopback).context("the namespace has no loopback device")?;
     let ports: Vec<_> = interfaces.iter().filter(|i| i.master_is_bridge && nft_can_name(&i.name)).map(device).collect();
     let bridge_reject = match nft {
-        Some(nft) if !ports.is_empty() => bridge_reject(nft, lo.index)?,
+        Some(nft) if refuses && !ports.is_empty() => bridge_reject(nft, lo.index)?,
         None if !ports.is_empty() => BridgeReject::Bridge,
         _ => BridgeReject::Missing,
     };
@@ -40,7 +46,7 @@ pub(super) fn vantage(ns: &NetNs, nft: Option<&Nft>) -> Result<Vantage> {
         devices: interfaces.iter().filter(|i| sends_frames(i) && nft_can_name(&i.name)).map(device).collect(),
         loopback: lo.index,
         ports,
-        translates: nft.map(|nft| translates(ns, nft)).transpose()?.unwrap_or(false),
+        translates: false,
         bridge_reject,
         hops: Vec::new(),
         accept_queue: DEFAULT_QUEUE,

@@ -5,7 +5,6 @@
 //! no chain is hooked or unhooked at an edge. Should this process be stopped while the fault is in force, the kernel
 //! lets the lease run out a second after the fault should have gone.
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
@@ -15,10 +14,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
-use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use super::cli::{FaultArgs, LifetimeArgs, PlaceArgs, address, duration, per_myriad};
+use super::cli::{CommandArgs, FaultArgs, LifetimeArgs, PlaceArgs, ScopeArgs, duration, per_myriad};
 use super::inforce::{Hits, read};
 use super::place::{self, Place};
 use super::plan::{Planned, check_usage, plan};
@@ -26,9 +24,7 @@ use super::{Usage, apply, closing, hold, out, random_seed, shown, together};
 use crate::encode::{Builder, Finalized};
 use crate::kernel::nft::Nft;
 use crate::kernel::timer::{self, Timer};
-use crate::model::{
-    Code, Direction, Edge, Kind, Lateness, Loss, LossScope, Name, OpenConnections, PeerSpec, Proto, Rhythm, verb,
-};
+use crate::model::{Code, Edge, Kind, Lateness, Loss, LossScope, Name, OpenConnections, PeerSpec, Rhythm, verb};
 use crate::rules::{LEASE_SET, Table as RuleTable};
 
 /// How much longer than planned a fault may last when this process does not end it.
@@ -68,15 +64,9 @@ pub struct FlapArgs {
     /// When it is over.
     #[arg(long = "for", value_name = "D", value_parser = duration)]
     pub total: Option<Duration>,
-    /// Only traffic between the peers and these other ends (addresses or prefixes).
-    #[arg(long, value_name = "ADDR", value_parser = address)]
-    pub with: Vec<IpNet>,
-    /// Which packets, seen from the peer: those to it, those from it, or both.
-    #[arg(long, value_enum, default_value = "both")]
-    pub direction: Direction,
-    /// Which protocols.
-    #[arg(long, value_enum, default_value = "all")]
-    pub proto: Proto,
+    /// Which of their traffic.
+    #[command(flatten)]
+    pub scope: ScopeArgs,
     /// What the fault is called [default: made of the kind and the peers].
     #[arg(long, value_name = "NAME")]
     pub name: Option<Name>,
@@ -92,12 +82,9 @@ pub struct FlapArgs {
     /// Print the planned edges and the rules, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// Run the command, and end when it ends; playdead exits with its exit code.
-    #[arg(last = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
-    /// Run COMMAND as this user [default: as the user who runs playdead, root under sudo].
-    #[arg(long, value_name = "USER", requires = "command")]
-    pub user: Option<String>,
+    /// What it lasts for.
+    #[command(flatten)]
+    pub under: CommandArgs,
 }
 
 impl FlapArgs {
@@ -140,22 +127,19 @@ impl FlapArgs {
     fn fault(&self, rhythm: &Rhythm) -> FaultArgs {
         FaultArgs {
             peers: self.peers.clone(),
-            with: self.with.clone(),
-            direction: self.direction,
-            proto: self.proto,
+            scope: self.scope.clone(),
             name: self.name.clone(),
             replace: false,
             dry_run: self.dry_run,
             lifetime: LifetimeArgs { lease: Some(rhythm.longest_down() + MARGIN), hold: false },
-            command: self.command.clone(),
-            user: self.user.clone(),
+            under: self.under.clone(),
         }
     }
 }
 
 pub(super) fn run(args: &PlaceArgs, typed: &FlapArgs, json: bool) -> Result<ExitCode> {
     let (kind, rhythm, fault) = typed.meaning()?;
-    let command = hold::Command::new(&typed.command, typed.user.as_deref())?;
+    let command = hold::Command::new(&typed.under)?;
     let planned = plan_all(place::resolve(args)?, kind, &fault)?;
     if typed.dry_run {
         return dry_run(&rhythm, &planned);

@@ -13,6 +13,7 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::iterator::{Handle, SignalsInfo};
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
+use super::cli::CommandArgs;
 use super::{Usage, out};
 
 /// Signals that end a hold.
@@ -50,9 +51,9 @@ pub(super) struct Command {
 
 impl Command {
     /// The words after `--`, if any. Fails if the user is not known.
-    pub(super) fn new(words: &[OsString], user: Option<&str>) -> Result<Option<Self>> {
-        let Some((program, arguments)) = words.split_first() else { return Ok(None) };
-        let user = user.map(find_user).transpose()?;
+    pub(super) fn new(typed: &CommandArgs) -> Result<Option<Self>> {
+        let Some((program, arguments)) = typed.command.split_first() else { return Ok(None) };
+        let user = typed.user.as_deref().map(find_user).transpose()?;
         Ok(Some(Self { program: program.clone(), arguments: arguments.to_vec(), user }))
     }
 

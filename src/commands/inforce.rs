@@ -257,7 +257,8 @@ fn find_late(place: &Place, nft: &Nft, faults: &mut [InForce]) -> Result<()> {
     if faults.is_empty() {
         return Ok(());
     }
-    let present = facts::vantage(&place.ns, Some(nft))?;
+    let refuses = faults.iter().any(|fault| fault.meta.kind.refuses());
+    let present = facts::devices(&place.ns, Some(nft), refuses)?;
     for fault in faults.iter_mut().filter(|fault| fault.families.contains(&Family::Inet)) {
         let covered = elements(nft, Family::Inet, &fault.name.table(), COVERED_SET)?;
         let covered: Vec<_> = covered.into_iter().map(|element| element.key).collect();

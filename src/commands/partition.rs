@@ -4,7 +4,6 @@
 //! nobody who sends notices anything else than with a broken line in between.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use clap::{ArgGroup, Args};
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use super::cli::{LifetimeArgs, PlaceArgs};
+use super::cli::{CommandArgs, LifetimeArgs, PlaceArgs};
 use super::nodes::{self, ClusterArgs};
 use super::place::{self, Place};
 use super::plan::{Planned, now};
@@ -63,22 +62,19 @@ pub struct PartitionArgs {
     /// How long it lasts.
     #[command(flatten)]
     pub lifetime: LifetimeArgs,
-    /// Run the command, and heal when it ends; playdead exits with its exit code.
-    #[arg(last = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
-    /// Run COMMAND as this user [default: as the user who runs playdead, root under sudo].
-    #[arg(long, value_name = "USER", requires = "command")]
-    pub user: Option<String>,
+    /// What it lasts for.
+    #[command(flatten)]
+    pub under: CommandArgs,
 }
 
 pub(super) fn run(place: &PlaceArgs, typed: &PartitionArgs, json: bool) -> Result<ExitCode> {
     if place::is_named(place) {
         return Err(Usage("a partition is made in the places of its nodes: name no other".into()).into());
     }
-    let command = hold::Command::new(&typed.command, typed.user.as_deref())?;
+    let command = hold::Command::new(&typed.under)?;
     let seats = cluster::open(&nodes::of(place, &typed.nodes)?)?;
     let partition = partition(typed, &seats)?;
-    let lifetime = typed.lifetime.lasting(!typed.command.is_empty());
+    let lifetime = typed.lifetime.lasting(!typed.under.command.is_empty());
     let planned = plan(seats, &partition, typed.name.as_ref(), lifetime, apply::socket)?;
     if typed.dry_run {
         return dry_run(&partition, &planned, json);

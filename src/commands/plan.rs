@@ -26,17 +26,17 @@ pub(super) struct Planned {
 /// are taken for granted.
 pub(super) fn plan(place: Place, kind: Kind, typed: &FaultArgs, nft: Option<&Nft>) -> Result<Planned> {
     let mut notes = Vec::new();
-    let peers = reached(targets(&place, &typed.peers, kind)?, &typed.with, &mut notes)?;
+    let peers = reached(targets(&place, &typed.peers, kind)?, &typed.scope.with, &mut notes)?;
     let first = typed.peers[0].canonical();
     let mut fault = Fault {
         // Until the digest is known.
         name: Name::made_up(kind, &first, 0),
         kind,
         peers,
-        with: typed.with.clone(),
-        direction: typed.direction,
-        proto: typed.proto,
-        lifetime: typed.lifetime.lasting(!typed.command.is_empty()),
+        with: typed.scope.with.clone(),
+        direction: typed.scope.direction,
+        proto: typed.scope.proto,
+        lifetime: typed.lifetime.lasting(!typed.under.command.is_empty()),
         since: now(),
     };
     fault.name = typed.name.clone().unwrap_or_else(|| Name::made_up(kind, &first, fault.digest()));
@@ -56,7 +56,7 @@ pub(super) fn plan(place: Place, kind: Kind, typed: &FaultArgs, nft: Option<&Nft
 
 /// What can be said of the words alone, before anything is looked up.
 pub(super) fn check_usage(typed: &FaultArgs, kind: Kind) -> Result<()> {
-    if let Some(command) = typed.command.first()
+    if let Some(command) = typed.under.command.first()
         && command.is_empty()
     {
         return Err(Usage("the command after -- is empty".into()).into());
@@ -73,7 +73,7 @@ pub(super) fn check_usage(typed: &FaultArgs, kind: Kind) -> Result<()> {
         _ => None,
     });
     for (text, net) in addresses {
-        if !typed.with.is_empty() && !typed.with.iter().any(|with| same_family(net, *with)) {
+        if !typed.scope.with.is_empty() && !typed.scope.with.iter().any(|with| same_family(net, *with)) {
             let family = family_name(net);
             return Err(Usage(format!(
                 "{text}: --with names no {family} address, so nothing could happen between them: add one to --with"

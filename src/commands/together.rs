@@ -74,8 +74,7 @@ fn prepare(planned: &Planned, nft: &Nft, replace: bool) -> Result<Option<(Finali
     if planned.rules.tables.is_empty() && replaced.is_empty() {
         return Ok(None);
     }
-    let (trial, _) = transaction(planned, nft, replace)?;
-    match nft.check(&trial.finalize_dry())? {
+    match nft.check(&batch.clone().finalize_dry())? {
         Some(refused) => Err(refused_in(planned, refused)),
         None => Ok(Some((batch.finalize(), replaced))),
     }

@@ -15,6 +15,7 @@ use crate::rules::{Chain, Family, Hook, Rule, Ruleset, Set, Table};
 const ELEMENTS_AT_ONCE: usize = 200;
 
 /// A batch that grows. Finalizing consumes it.
+#[derive(Clone)]
 pub struct Builder {
     messages: Vec<Message>,
     /// What each message writes, by its sequence number.

@@ -60,11 +60,16 @@ impl Refused {
     }
 
     /// Whether rights or a part of the kernel are missing.
-    pub fn is_missing(&self) -> bool {
+    fn is_missing(&self) -> bool {
         matches!(
             self.errno,
             Errno::EPERM | Errno::EACCES | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT | Errno::EPROTONOSUPPORT
         ) || (self.errno == Errno::ENOENT && !self.what.starts_with("delete"))
+    }
+
+    /// As an error: [`Missing`] where rights or a part of the kernel are, itself otherwise.
+    pub fn into_error(self) -> anyhow::Error {
+        if self.is_missing() && !self.is_race() { Missing(self.to_string()).into() } else { self.into() }
     }
 
     fn hint(&self) -> String {
@@ -120,7 +125,7 @@ impl Nft {
     pub fn commit(&self, batch: &Finalized) -> Result<()> {
         match self.transact(batch)? {
             None => Ok(()),
-            Some(refused) => Err(refusal(refused)),
+            Some(refused) => Err(refused.into_error()),
         }
     }
 
@@ -226,13 +231,6 @@ fn dump_error(errno: Errno) -> Result<Option<Vec<Vec<u8>>>> {
         .into()),
         errno => Err(errno).context("nf_tables cannot be read here"),
     }
-}
-
-fn refusal(refused: Refused) -> anyhow::Error {
-    if refused.is_missing() && !refused.is_race() {
-        return Missing(refused.to_string()).into();
-    }
-    refused.into()
 }
 
 fn split(mut bytes: &[u8]) -> Vec<Vec<u8>> {

@@ -37,7 +37,7 @@ impl Fault {
             bail!(Usage("a fault begins with its kind: dead-host, dead-process, ...".into()));
         };
         check_usage(args, kind)?;
-        refuse(args.lifetime.hold, args.dry_run, &args.command)?;
+        refuse(args.lifetime.hold, args.dry_run, &args.under.command)?;
         Ok(Self { cli })
     }
 
@@ -74,7 +74,7 @@ impl Flap {
     pub(super) fn parse(words: &str, seed: u64) -> Result<Self> {
         let cli = parse(&["flap"], words)?;
         let Verb::Flap(mut args) = cli.verb else { bail!(Usage("write KIND PEER... --up D --down D".into())) };
-        refuse(false, args.dry_run, &args.command)?;
+        refuse(false, args.dry_run, &args.under.command)?;
         args.seed.get_or_insert(seed);
         args.meaning()?;
         Ok(Self { args, place: cli.place })
@@ -103,7 +103,7 @@ impl Cut {
     pub(super) fn parse(words: &str, seed: u64) -> Result<Self> {
         let cli = parse(&["partition"], words)?;
         let Verb::Partition(mut args) = cli.verb else { bail!(Usage("write the groups of a partition".into())) };
-        refuse(args.lifetime.hold, args.dry_run, &args.command)?;
+        refuse(args.lifetime.hold, args.dry_run, &args.under.command)?;
         if args.nodes.lab.is_some() || cli.place.nodes.is_some() || place::is_named(&cli.place) {
             bail!(Usage("a partition is between the nodes of the scenario: name no others".into()));
         }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use playdead::kernel::forge::{Ending, How, Outcome, end};
 use playdead::kernel::netns::NetNs;
+use socket2::SockRef;
 
 use crate::net::{MARK, Net, PORT};
 
@@ -225,8 +226,13 @@ fn a_thousand_connections_end_in_one_go() {
         let listener = net.listen(at(peer));
         let mut pairs = Vec::new();
         for _ in 0..1000 {
-            let client = net.connect(at(peer));
-            pairs.push((client, listener.accept().unwrap().0));
+            let (client, server) = (net.connect(at(peer)), listener.accept().unwrap().0);
+            // Closed, they would go on to repeat their FINs to a silent peer for a minute, a thousand at one instant, which is
+            // more than the processor's backlog takes (`net.core.netdev_max_backlog`): other tests would lose packets.
+            for end in [&client, &server] {
+                SockRef::from(end).set_linger(Some(Duration::ZERO)).unwrap();
+            }
+            pairs.push((client, server));
         }
         let endings: Vec<_> = pairs.iter().map(|(client, _)| ending(client, How::Fin)).collect();
         net.silence_at_client(at(peer).ip());

@@ -10,6 +10,7 @@ use anyhow::Result;
 use crate::kernel::forge::{self, Ending, How, Outcome};
 use crate::kernel::netns::NetNs;
 use crate::kernel::sockets::{self, Connection};
+use crate::kernel::{conntrack, route};
 use crate::model::{Fault, Kind, OpenConnections, Proto};
 use crate::rules::FORGED_MARK;
 
@@ -23,19 +24,29 @@ const ROUNDS: usize = 3;
 pub(super) struct Closed {
     /// How many were ended.
     pub(super) ended: usize,
+    challenged: usize,
     silent: usize,
 }
 
 impl Closed {
     pub(super) fn add(&mut self, more: &Self) {
         self.ended += more.ended;
+        self.challenged += more.challenged;
         self.silent += more.silent;
     }
 
     pub(super) fn warnings(&self) -> Vec<String> {
-        let silent = self.silent;
-        let text = format!("{silent} open connections did not answer: each ends with its next packet");
-        (silent > 0).then_some(text).into_iter().collect()
+        let Self { challenged, silent, .. } = self;
+        let texts = [
+            (
+                *challenged,
+                format!(
+                    "of {challenged} open connections the peer told no numbers: these heard a segment outside their window before their end"
+                ),
+            ),
+            (*silent, format!("{silent} open connections did not answer: each ends with its next packet")),
+        ];
+        texts.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text).collect()
     }
 }
 
@@ -66,6 +77,10 @@ pub(super) fn close(ns: &NetNs, fault: &Fault) -> Result<Closed> {
         for (_, outcome) in forge::end(ns, &endings, FORGED_MARK, PATIENCE)? {
             match outcome {
                 Outcome::Ended => closed.ended += 1,
+                Outcome::EndedByChallenge => {
+                    closed.ended += 1;
+                    closed.challenged += 1;
+                }
                 Outcome::NoAnswer => closed.silent += 1,
                 Outcome::AlreadyGone => {}
             }
@@ -74,9 +89,11 @@ pub(super) fn close(ns: &NetNs, fault: &Fault) -> Result<Closed> {
     Ok(closed)
 }
 
-/// The connections of the peers that have an end here, each once.
+/// The connections of the peers that have an end here, or pass through and are tracked, each once.
 fn open_now(ns: &NetNs, fault: &Fault, open: OpenConnections) -> Result<Vec<Ending>> {
     let mut endings: BTreeMap<(SocketAddr, SocketAddr), How> = BTreeMap::new();
+    // Only the peer's own socket tells what it has not read.
+    let elsewhere = if open == OpenConnections::Reset { How::Reset } else { How::Fin };
     for connection in sockets::connections(ns)? {
         if is_peer(fault, connection.local) && is_with(fault, connection.remote) {
             // The peer's own end tells what its kernel would send; where both ends are here it decides.
@@ -84,11 +101,27 @@ fn open_now(ns: &NetNs, fault: &Fault, open: OpenConnections) -> Result<Vec<Endi
                 endings.insert((connection.local, connection.remote), how);
             }
         } else if is_peer(fault, connection.remote) && is_with(fault, connection.local) && is_open(&connection) {
-            let how = if open == OpenConnections::Reset { How::Reset } else { How::Fin };
-            endings.entry((connection.remote, connection.local)).or_insert(how);
+            endings.entry((connection.remote, connection.local)).or_insert(elsewhere);
+        }
+    }
+    for (peer, client) in passing_through(ns)? {
+        if is_peer(fault, peer) && is_with(fault, client) {
+            endings.entry((peer, client)).or_insert(elsewhere);
         }
     }
     Ok(endings.into_iter().map(|((peer, client), how)| Ending { peer, client, how }).collect())
+}
+
+/// Both ends of what is tracked, each as the peer and as the client. Of its own connections a host knows more.
+fn passing_through(ns: &NetNs) -> Result<Vec<(SocketAddr, SocketAddr)>> {
+    let tracked = conntrack::established(ns)?;
+    if tracked.is_empty() {
+        return Ok(Vec::new());
+    }
+    let own: HashSet<_> = route::addresses(ns)?.into_iter().map(|(_, net)| net.addr()).collect();
+    let foreign =
+        tracked.iter().filter(|passing| ![passing.from, passing.to].iter().any(|end| own.contains(&end.ip())));
+    Ok(foreign.flat_map(|passing| [(passing.to, passing.from), (passing.from, passing.to)]).collect())
 }
 
 fn as_told(killed: Option<How>, open: OpenConnections) -> Option<How> {

@@ -8,6 +8,7 @@ use super::cli::FaultArgs;
 use super::facts::{self, Ways};
 use super::peers::targets;
 use super::place::Place;
+use crate::kernel::conntrack;
 use crate::kernel::nft::Nft;
 use crate::model::{BridgeReject, Fault, Host, Kind, Name, OpenConnections, Proto, Target, Vantage};
 use crate::rules::{Ruleset, compile};
@@ -158,15 +159,14 @@ fn limits_of_death(
 ) -> Result<Vec<String>> {
     let mut notes = Vec::new();
     let ends = open != OpenConnections::Keep && fault.proto != Proto::Udp && fault.direction.from();
-    if ends && (!vantage.ports.is_empty() || facts::forwards(&place.ns)?) {
+    let listed = || conntrack::established(&place.ns).map(|tracked| !tracked.is_empty());
+    if ends && (!vantage.ports.is_empty() || facts::forwards(&place.ns)? && !listed()?) {
         let note = "open connections that only pass through here are not listed: each ends with the next data that its \
                     client sends";
         notes.push(note.into());
     }
-    if ends {
-        let unread =
-            if ways.here || open == OpenConnections::Reset { "" } else { ", and FIN also where data was unread" };
-        notes.push(format!("open connections hear a segment outside their window before their end{unread}"));
+    if ends && !ways.here && open != OpenConnections::Reset {
+        notes.push("open connections end by FIN also where the peer has not read data, which only it can tell".into());
     }
     let udp4 = fault.proto != Proto::Tcp && fault.peers.iter().any(|peer| peer.net.addr().is_ipv4());
     let in_bridge = !vantage.ports.is_empty() && vantage.bridge_reject == BridgeReject::Bridge;

@@ -2,9 +2,11 @@
 //!
 //! Only a segment with the exact sequence number ends a connection for certain, and nobody but the two ends knows
 //! it. But an end tells both of its numbers to whoever sends it a segment that lies outside its window (RFC 9293,
-//! 3.10.7.4; RFC 5961). So every connection gets such a challenge in the peer's name; the answer, which need not
-//! reach the peer, is captured on its way, and a FIN or RST is forged from it. A second challenge then shows
-//! whether it was taken.
+//! 3.10.7.4; RFC 5961). So the peer gets such a question in the client's name; its answer, which must not reach the
+//! client, is captured on its way, and a FIN or RST is forged from it as the peer's kernel would send it next. The
+//! client's acknowledgment shows that it was taken. A peer that does not answer, since it is gone or cannot be reached,
+//! tells nothing: then the client is asked in the peer's name, which it hears, and a second time to see whether the
+//! end was taken.
 
 mod pursuit;
 mod segment;
@@ -16,13 +18,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use self::pursuit::Pursuit;
+use self::pursuit::{Packet, Pursuit};
 use self::segment::Heard;
 use self::wire::Wire;
 use super::netns::NetNs;
 use super::sockets::{self, Connection};
 
-/// Challenges that go out before answers are looked for, so that these do not overrun the capture.
+/// Connections that are asked about before answers are looked for, so that these do not overrun the capture.
 const BATCH: usize = 64;
 
 /// How the peer ends a connection.
@@ -48,8 +50,10 @@ pub struct Ending {
 /// What became of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The client's kernel took the FIN or RST.
+    /// The client's kernel took the FIN or RST, and heard nothing else.
     Ended,
+    /// The same, but the peer did not tell its numbers, and the client has heard a challenge before.
+    EndedByChallenge,
     /// The client's kernel did not answer, or could not be reached, in time.
     NoAnswer,
     /// The client's kernel had no such connection any more, or had heard the end of it from the peer before.
@@ -59,7 +63,8 @@ pub enum Outcome {
 /// Ends the connections, each named once, from within `ns`: the client's namespace, the peer's, or that of a router
 /// between them. Every packet that is sent bears `mark`, by which rules can tell it from the peer's own.
 ///
-/// The peer should be silenced before: what it still sends moves the numbers on, and an RST of it can come first.
+/// The peer should be silenced before: what it still sends moves the numbers on, an RST of it can come first, and the
+/// client would hear what it answers.
 /// Returns, in the given order, once every outcome is known, at the latest after `timeout`.
 /// Fails if the raw sockets cannot be opened (`CAP_NET_RAW` and `CAP_NET_ADMIN`) or the capture breaks.
 pub fn end(ns: &NetNs, endings: &[Ending], mark: u32, timeout: Duration) -> Result<Vec<(Ending, Outcome)>> {
@@ -78,8 +83,7 @@ pub fn end(ns: &NetNs, endings: &[Ending], mark: u32, timeout: Duration) -> Resu
 type Ends = (SocketAddr, SocketAddr);
 
 fn ends(peer: SocketAddr, client: SocketAddr) -> Ends {
-    let bare = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
-    (bare(peer), bare(client))
+    (segment::bare(peer), segment::bare(client))
 }
 
 /// The window field that the peer's next segment would have, as far as the sockets in this namespace tell.
@@ -111,7 +115,7 @@ impl Chase {
                 self.pursuits.iter_mut().for_each(Pursuit::give_up);
                 return Ok(());
             }
-            self.challenge(wire, now)?;
+            self.act(wire, now)?;
             wire.wait(due.min(deadline).saturating_duration_since(now))?;
             // A flood of other segments must not keep it here.
             while Instant::now() < deadline
@@ -122,27 +126,22 @@ impl Chase {
         }
     }
 
-    fn challenge(&mut self, wire: &Wire, now: Instant) -> Result<()> {
+    fn act(&mut self, wire: &Wire, now: Instant) -> Result<()> {
         let due = self.pursuits.iter_mut().filter(|pursuit| pursuit.due().is_some_and(|due| due <= now));
         for pursuit in due.take(BATCH) {
-            ask(wire, pursuit, now)?;
+            send(wire, &pursuit.act(now)?)?;
         }
         Ok(())
     }
 
-    /// Forges the end from what was heard, and asks at once whether it was taken.
     fn answer(&mut self, wire: &Wire, heard: &Heard) -> Result<()> {
-        let index = self.by_ends.get(&ends(heard.to, heard.from));
+        let keys = [ends(heard.to, heard.from), ends(heard.from, heard.to)];
+        let index = keys.iter().find_map(|ends| self.by_ends.get(ends));
         let Some(pursuit) = index.and_then(|index| self.pursuits.get_mut(*index)) else { return Ok(()) };
-        if let Some(end) = pursuit.hear(heard)? {
-            wire.send(&end, pursuit.client())?;
-            ask(wire, pursuit, Instant::now())?;
-        }
-        Ok(())
+        send(wire, &pursuit.hear(heard, Instant::now())?)
     }
 }
 
-fn ask(wire: &Wire, pursuit: &mut Pursuit, now: Instant) -> Result<()> {
-    let packets = pursuit.challenge(now)?;
-    packets.iter().try_for_each(|packet| wire.send(packet, pursuit.client()))
+fn send(wire: &Wire, packets: &[Packet]) -> Result<()> {
+    packets.iter().try_for_each(|(packet, to)| wire.send(packet, *to))
 }

@@ -1,5 +1,6 @@
 //! The only effects: sockets and namespaces. This layer knows no kinds of fault.
 
+pub mod conntrack;
 pub mod container;
 pub mod distance;
 pub mod forge;

@@ -101,6 +101,14 @@ impl Family {
     }
 }
 
+/// The router is one that tracks connections, as one with a firewall or with translation does.
+fn track_connections(segment: &Segment) {
+    segment.nft(
+        At::Router,
+        "table inet tracks { chain pass { type filter hook forward priority 0; ct state established accept\n}\n}",
+    );
+}
+
 /// The namespaces of one run, and the peer's processes.
 pub(crate) struct Rig {
     pub(crate) segment: Segment,
@@ -115,6 +123,9 @@ impl Rig {
     /// A client that gives a connect up after one repeated SYN (3 s), and a peer that serves.
     pub(crate) fn new(location: Location, with_etcd: bool) -> Self {
         let segment = Segment::of(location == Location::Routed);
+        if location == Location::Routed {
+            track_connections(&segment);
+        }
         segment.syn_retries(1);
         let mut rig = Self { segment, location, server: None, etcd: None, kept: Vec::new() };
         rig.start(with_etcd);

@@ -91,8 +91,8 @@ struct Flow {
     first_sent: HashMap<u32, Duration>,
     /// Behind the last byte that the client sent.
     next: u32,
-    /// The number of the client's FIN, and one more.
-    closed: Option<u32>,
+    /// The number of the client's FIN, and one more; and what it acknowledges.
+    closed: Option<(u32, u32)>,
     /// The last that was heard is an acknowledgment without data.
     last_was_bare: bool,
 }
@@ -283,7 +283,7 @@ impl Flow {
             return Some((since(time, first), "keepalive".to_owned()));
         }
         if tcp.fin() {
-            self.closed = Some(number.wrapping_add(length).wrapping_add(1));
+            self.closed = Some((number.wrapping_add(length).wrapping_add(1), tcp.acknowledgment_number()));
         }
         if length == 0 {
             return None;
@@ -295,8 +295,12 @@ impl Flow {
 
     /// The client has ended it, which is no part of the failure.
     fn is_about_closing(&self, tcp: &TcpSlice) -> bool {
-        let Some((closed, start)) = self.closed.zip(self.client_start) else { return false };
-        tcp.ack() && tcp.acknowledgment_number().wrapping_sub(start) == closed
+        let Some(((closed, heard), start)) = self.closed.zip(self.client_start) else { return false };
+        if tcp.ack() {
+            tcp.acknowledgment_number().wrapping_sub(start) == closed
+        } else {
+            tcp.rst() && tcp.sequence_number() == heard
+        }
     }
 
     fn heard(&mut self, tcp: &TcpSlice) -> String {

@@ -220,6 +220,28 @@ fn a_client_that_writes_is_cut_off_whether_the_refusal_or_the_end_comes_first() 
 }
 
 #[test]
+fn a_peer_that_tells_nothing_is_not_waited_for_and_the_client_is_asked() {
+    for peer in PEERS {
+        let net = Net::wire();
+        let listener = net.listen(at(peer));
+        let mut client = net.connect(at(peer));
+        let _server = listener.accept().unwrap();
+        net.silence_at_client(at(peer).ip());
+        net.deafen_peer();
+        let watcher = watch(&client);
+        let start = Instant::now();
+        assert_eq!(
+            end(&net.client, &[ending(&client, How::Fin)], MARK, LIMIT).unwrap()[0].1,
+            Outcome::EndedByChallenge
+        );
+        let (last, when) = watcher.join().unwrap();
+        assert_eq!(last, Ok(0));
+        assert!(when - start < Duration::from_millis(150), "{:?}", when - start);
+        check_writes(&mut client);
+    }
+}
+
+#[test]
 fn a_thousand_connections_end_in_one_go() {
     for peer in PEERS {
         let net = Net::wire();

@@ -84,7 +84,7 @@ impl Net {
         let ip = if peer.is_ipv4() { "ip" } else { "ip6" };
         nft(&self.names[0], &format!(
             "table netdev away {{
-               chain out {{ type filter hook egress device eth0 priority 0; {ip} daddr {peer} tcp dport {PORT} fwd to lo; }}
+               chain out {{ type filter hook egress device eth0 priority 0; {ip} daddr {peer} tcp dport {PORT} meta mark != {MARK} fwd to lo; }}
                chain back {{ type filter hook ingress device lo priority 0; {ip} daddr {peer} tcp dport {PORT} meta pkttype set host; }}
              }}
              table inet away {{ chain in {{ type filter hook prerouting priority -300;
@@ -103,15 +103,26 @@ impl Net {
             &format!(
                 "table inet away {{
                chain in {{ type filter hook input priority -300;
+                 meta mark {MARK} accept
                  tcp dport {PORT} tcp flags & (syn | ack) == syn reject with tcp reset
                  tcp dport {PORT} @ih,0,8 0-255 reject with tcp reset
                  tcp dport {PORT} drop
                }}
-               chain out {{ type filter hook output priority -300;
-                 tcp sport {PORT} tcp flags & rst == 0 meta mark != {MARK} drop
+             }}
+             table netdev away {{
+               chain out {{ type filter hook egress device eth0 priority 0;
+                 tcp sport {PORT} tcp flags & rst == 0 meta mark != {MARK} fwd to lo
                }}
              }}"
             ),
+        );
+    }
+
+    /// The peer's machine hears nothing more.
+    pub(crate) fn deafen_peer(&self) {
+        nft(
+            &self.names[1],
+            "table inet deaf { chain in { type filter hook prerouting priority -300; policy drop\n }\n }",
         );
     }
 

@@ -8,11 +8,15 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use etherparse::TcpHeader;
 
-use super::segment::{self, Heard, Stamps};
+use super::segment::{self, Heard, Labels, Stamps};
 use super::{Ending, How, Outcome};
 
-/// The first wait for an answer. It doubles with each challenge, up to 16 times this.
+/// The first wait for an answer. It doubles with each question, up to 16 times this.
 const WAIT: Duration = Duration::from_millis(20);
+/// So often the peer is asked before the client is.
+const QUESTIONS: u32 = 2;
+/// A kernel delays the acknowledgment of a FIN no longer than this (`TCP_DELACK_MAX` is 200 ms).
+const DELAYED_ACK: Duration = Duration::from_millis(250);
 /// So many FINs that were not taken mean that the client has had one before: it ignores all that follow.
 const FORGERIES: u32 = 3;
 /// The window field of a Linux peer with nothing unread, with the usual scale of 7.
@@ -21,45 +25,68 @@ const WINDOW: u16 = 502;
 /// One connection and how far its ending is.
 pub(super) struct Pursuit {
     ending: Ending,
-    /// Both ends in their own family, the client with a scope where it needs one.
+    /// Both ends in their own family, and with a scope where they need one.
     peer: SocketAddr,
     client: SocketAddr,
     window: u16,
     random: [u16; 4],
     due: Instant,
-    /// Challenges since the last forgery.
-    challenges: u32,
-    /// The sequence number of the FIN or RST that was sent last.
-    forged: Option<u32>,
+    /// Who is asked for the numbers.
+    asked: End,
+    /// Questions to it since the last forgery.
+    questions: u32,
+    /// What the FIN or RST that was sent last was made of.
+    forged: Option<Numbers>,
     forgeries: u32,
+    /// How far the client had come when it was last heard, if that is not as far as the peer said.
+    behind: Option<u32>,
     outcome: Option<Outcome>,
 }
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It tells what its next segment is like, and the client hears nothing of that.
+    Peer,
+    /// It tells what it expects, once it has heard a segment that is not that.
+    Client,
+}
+
+/// What makes the peer's last segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Numbers {
+    seq: u32,
+    ack: u32,
+    window: u16,
+    stamps: Option<Stamps>,
+    labels: Labels,
+}
+
+/// Bytes, and to which end.
+pub(super) type Packet = (Vec<u8>, SocketAddr);
 
 impl Pursuit {
     /// `window` is the window field to give the segments, if it is known.
     pub(super) fn new(ending: Ending, window: Option<u16>, now: Instant) -> Self {
         let random = RandomState::new().hash_one(ending).to_ne_bytes();
         let word = |at: usize| u16::from_ne_bytes([random[at], random[at + 1]]);
+        let (peer, client) = (own_family(ending.peer), own_family(ending.client));
         Self {
             ending,
-            peer: own_family(ending.peer),
-            client: scoped(own_family(ending.client), ending.peer),
+            peer: scoped(peer, ending.client),
+            client: scoped(client, ending.peer),
             window: window.unwrap_or(WINDOW),
             random: [word(0), word(2), word(4), word(6)],
             due: now,
-            challenges: 0,
+            asked: End::Peer,
+            questions: 0,
             forged: None,
             forgeries: 0,
+            behind: None,
             outcome: None,
         }
     }
 
-    /// Where the packets go.
-    pub(super) fn client(&self) -> SocketAddr {
-        self.client
-    }
-
-    /// When the next challenge is to go out; `None` once the outcome is known.
+    /// When something is to be done next; `None` once the outcome is known.
     pub(super) fn due(&self) -> Option<Instant> {
         self.outcome.is_none().then_some(self.due)
     }
@@ -73,7 +100,45 @@ impl Pursuit {
     /// connection any more.
     pub(super) fn give_up(&mut self) {
         let reset = self.forged.is_some() && self.ending.how == How::Reset;
-        self.outcome.get_or_insert(if reset { Outcome::Ended } else { Outcome::NoAnswer });
+        let outcome = if reset { self.ended() } else { Outcome::NoAnswer };
+        self.outcome.get_or_insert(outcome);
+    }
+
+    fn ended(&self) -> Outcome {
+        if self.asked == End::Peer { Outcome::Ended } else { Outcome::EndedByChallenge }
+    }
+
+    /// What to send, now that it is [due](Self::due).
+    pub(super) fn act(&mut self, now: Instant) -> Result<Vec<Packet>> {
+        if self.asked == End::Client {
+            return self.challenge(now);
+        }
+        match (self.forged, self.behind.take()) {
+            (None, _) if self.questions < QUESTIONS => self.question(now),
+            // Something of what the peer had sent was lost; only what the client waits for ends the connection.
+            (Some(numbers), Some(seq)) => Ok(vec![self.forge(Numbers { seq, ..numbers }, now)?]),
+            (Some(_), None) if self.ending.how == How::Reset => {
+                // Nobody acknowledges a reset; one that does not fit is answered at once (RFC 5961, 3.2).
+                self.outcome = Some(Outcome::Ended);
+                Ok(Vec::new())
+            }
+            _ => self.challenge_instead(now),
+        }
+    }
+
+    /// Asks the peer in the client's name.
+    fn question(&mut self, now: Instant) -> Result<Vec<Packet>> {
+        self.wait(now);
+        let (seq, ack) = self.random_numbers();
+        let tcp = segment::header(self.client, self.peer, seq, ack, self.window);
+        let bytes = segment::packet(self.client.ip(), self.peer.ip(), self.labels(), tcp, &[0])?;
+        Ok(vec![(bytes, self.peer)])
+    }
+
+    fn challenge_instead(&mut self, now: Instant) -> Result<Vec<Packet>> {
+        self.asked = End::Client;
+        self.questions = 0;
+        self.challenge(now)
     }
 
     /// Segments that a client with this connection answers with its numbers, and one without it with RST.
@@ -82,11 +147,10 @@ impl Pursuit {
     /// (`tcp_oow_rate_limited`). But connection tracking calls most of such segments invalid, and some firewalls drop
     /// that. So the next ones differ: tracking passes what looks old in both numbers as overly delayed, and a SYN+ACK
     /// from a server as a late copy (answered once in 500 ms).
-    pub(super) fn challenge(&mut self, now: Instant) -> Result<Vec<Vec<u8>>> {
-        let round = self.challenges;
-        self.challenges += 1;
-        self.due = now + WAIT * (1 << round.min(4));
-        if round == 0 {
+    fn challenge(&mut self, now: Instant) -> Result<Vec<Packet>> {
+        let first = self.questions == 0;
+        self.wait(now);
+        if first {
             return Ok(vec![self.data(false, false)?]);
         }
         let quarters = [(false, false), (false, true), (true, false), (true, true)];
@@ -94,73 +158,134 @@ impl Pursuit {
         data.chain([self.late_copy()]).collect()
     }
 
-    /// A byte of data with random numbers, each moved by half the number space or not.
-    fn data(&self, seq: bool, ack: bool) -> Result<Vec<u8>> {
-        let [first, second, third, ..] = self.random.map(u32::from);
-        let (seq, ack) =
-            ((u32::from(seq) << 31) ^ (first << 16 | second), (u32::from(ack) << 31) ^ (second << 16 | third));
-        self.packet(self.header(seq, ack), &[0])
+    fn wait(&mut self, now: Instant) {
+        self.due = now + WAIT * (1 << self.questions.min(4));
+        self.questions += 1;
     }
 
-    fn late_copy(&self) -> Result<Vec<u8>> {
-        let [first, second, third, ..] = self.random.map(u32::from);
-        let mut tcp = self.header(first << 16 | second, second << 16 | third);
+    /// A byte of data with random numbers, each moved by half the number space or not.
+    fn data(&self, seq: bool, ack: bool) -> Result<Packet> {
+        let (random_seq, random_ack) = self.random_numbers();
+        self.packet(self.header((u32::from(seq) << 31) ^ random_seq, (u32::from(ack) << 31) ^ random_ack), &[0])
+    }
+
+    fn late_copy(&self) -> Result<Packet> {
+        let (seq, ack) = self.random_numbers();
+        let mut tcp = self.header(seq, ack);
         tcp.syn = true;
         self.packet(tcp, &[])
     }
 
-    /// Takes up a segment of the client. Gives the one that ends the connection, if it is time for it.
-    pub(super) fn hear(&mut self, heard: &Heard) -> Result<Option<Vec<u8>>> {
+    /// Takes up a segment of either end. Gives what is to be sent for it at once.
+    pub(super) fn hear(&mut self, heard: &Heard, now: Instant) -> Result<Vec<Packet>> {
         if self.outcome.is_some() {
-            return Ok(None);
+            return Ok(Vec::new());
         }
-        match self.forged {
+        if heard.from == segment::bare(self.peer) { self.hear_peer(heard, now) } else { self.hear_client(heard, now) }
+    }
+
+    fn hear_peer(&mut self, heard: &Heard, now: Instant) -> Result<Vec<Packet>> {
+        let answers = self.asked == End::Peer && self.forged.is_none() && self.questions > 0;
+        if answers && heard.reset {
+            // It knows no such connection, or somebody speaks in its name.
+            return self.challenge_instead(now);
+        }
+        // Data may have been sent before.
+        if answers && heard.plain && heard.bare {
+            let numbers = Numbers {
+                seq: heard.seq,
+                ack: heard.ack,
+                window: heard.window,
+                stamps: heard.stamps,
+                // The next of this connection: the kernel counts for each.
+                labels: Labels { id: heard.labels.id.wrapping_add(1).max(1), ..heard.labels },
+            };
+            return Ok(vec![self.forge(numbers, now)?]);
+        }
+        Ok(Vec::new())
+    }
+
+    fn hear_client(&mut self, heard: &Heard, now: Instant) -> Result<Vec<Packet>> {
+        match self.forged.map(|numbers| numbers.seq) {
             None if heard.reset => self.outcome = Some(Outcome::AlreadyGone),
-            Some(_) if heard.reset => self.outcome = Some(Outcome::Ended),
-            _ if !heard.plain => {}
+            Some(_) if heard.reset => self.outcome = Some(self.ended()),
+            _ if !heard.plain || self.is_question(heard) => {}
             Some(seq) if self.ending.how == How::Fin && heard.ack == seq.wrapping_add(1) => {
-                self.outcome = Some(Outcome::Ended);
+                self.outcome = Some(self.ended());
             }
-            Some(seq) if heard.ack == seq => return self.again(heard),
-            _ => return self.forge(heard).map(Some),
+            None if self.asked == End::Peer => {}
+            // On its way when the end was forged, or all that the client has got of what the peer had sent.
+            Some(seq) if self.asked == End::Peer => {
+                if heard.ack != seq {
+                    self.behind = Some(heard.ack);
+                    self.due = self.due.min(now + WAIT);
+                }
+            }
+            Some(seq) if heard.ack == seq => return self.again(heard, now),
+            _ => return self.end_from(heard, now),
         }
-        Ok(None)
+        Ok(Vec::new())
+    }
+
+    /// One's own words, captured on their way out.
+    fn is_question(&self, heard: &Heard) -> bool {
+        (heard.seq, heard.ack) == self.random_numbers()
     }
 
     /// The numbers stand where they stood when the end was forged.
-    fn again(&mut self, heard: &Heard) -> Result<Option<Vec<u8>>> {
-        if self.challenges < 2 {
+    fn again(&mut self, heard: &Heard, now: Instant) -> Result<Vec<Packet>> {
+        if self.questions < 2 {
             // Seen before: one packet is captured on every interface that it crosses.
-            return Ok(None);
+            return Ok(Vec::new());
         }
         if self.forgeries >= FORGERIES && self.ending.how == How::Fin {
             self.outcome = Some(Outcome::AlreadyGone);
-            return Ok(None);
+            return Ok(Vec::new());
         }
-        self.forge(heard).map(Some)
+        self.end_from(heard, now)
+    }
+
+    /// The end as the client expects it, and a challenge that shows whether it was taken.
+    fn end_from(&mut self, heard: &Heard, now: Instant) -> Result<Vec<Packet>> {
+        // The client drops what is older than the last value it had of the peer (PAWS), which it echoes here.
+        let stamps = heard.stamps.map(|Stamps { value, echo }| Stamps { value: echo, echo: value });
+        let numbers = Numbers { seq: heard.ack, ack: heard.seq, window: self.window, stamps, labels: self.labels() };
+        let end = self.forge(numbers, now)?;
+        Ok([vec![end], self.challenge(now)?].concat())
     }
 
     /// What the peer's kernel sends at the end: the next number, and everything up to the client's acknowledged.
-    fn forge(&mut self, heard: &Heard) -> Result<Vec<u8>> {
-        self.challenges = 0;
+    fn forge(&mut self, numbers: Numbers, now: Instant) -> Result<Packet> {
+        self.questions = 0;
         self.forgeries += 1;
-        self.forged = Some(heard.ack);
-        let mut tcp = self.header(heard.ack, heard.seq);
+        self.forged = Some(numbers);
+        self.due = now + if self.ending.how == How::Fin { DELAYED_ACK } else { 2 * WAIT };
+        let mut tcp = segment::header(self.peer, self.client, numbers.seq, numbers.ack, numbers.window);
         tcp.fin = self.ending.how == How::Fin;
         tcp.rst = self.ending.how == How::Reset;
-        if let Some(Stamps { value, echo }) = heard.stamps {
-            // The client drops what is older than the last value it had of the peer (PAWS), which it echoes here.
-            segment::stamp(&mut tcp, Stamps { value: echo, echo: value });
+        if let Some(stamps) = numbers.stamps {
+            segment::stamp(&mut tcp, stamps);
         }
-        self.packet(tcp, &[])
+        let bytes = segment::packet(self.peer.ip(), self.client.ip(), numbers.labels, tcp, &[])?;
+        Ok((bytes, self.client))
     }
 
     fn header(&self, seq: u32, ack: u32) -> TcpHeader {
         segment::header(self.peer, self.client, seq, ack, self.window)
     }
 
-    fn packet(&self, tcp: TcpHeader, data: &[u8]) -> Result<Vec<u8>> {
-        segment::packet(self.peer.ip(), self.client.ip(), self.random[2].max(1), tcp, data)
+    fn packet(&self, tcp: TcpHeader, data: &[u8]) -> Result<Packet> {
+        let bytes = segment::packet(self.peer.ip(), self.client.ip(), self.labels(), tcp, data)?;
+        Ok((bytes, self.client))
+    }
+
+    fn random_numbers(&self) -> (u32, u32) {
+        let [first, second, third, ..] = self.random.map(u32::from);
+        (first << 16 | second, second << 16 | third)
+    }
+
+    fn labels(&self) -> Labels {
+        Labels { id: self.random[2].max(1), flow: 0 }
     }
 }
 
@@ -173,13 +298,13 @@ fn own_family(address: SocketAddr) -> SocketAddr {
 }
 
 /// Both ends of a link-local connection are on one link, so either one's scope will do.
-fn scoped(mut client: SocketAddr, peer: SocketAddr) -> SocketAddr {
-    if let (SocketAddr::V6(client), SocketAddr::V6(peer)) = (&mut client, peer)
-        && client.scope_id() == 0
+fn scoped(mut end: SocketAddr, other: SocketAddr) -> SocketAddr {
+    if let (SocketAddr::V6(end), SocketAddr::V6(other)) = (&mut end, other)
+        && end.scope_id() == 0
     {
-        client.set_scope_id(peer.scope_id());
+        end.set_scope_id(other.scope_id());
     }
-    client
+    end
 }
 
 #[cfg(test)]
@@ -191,70 +316,146 @@ mod tests {
         Pursuit::new(Ending { peer, client, how }, Some(63), Instant::now())
     }
 
-    fn answer(pursuit: &Pursuit, seq: u32, ack: u32) -> Heard {
-        let Ending { peer, client, .. } = pursuit.ending;
-        let stamps = Some(Stamps { value: 5, echo: 6 });
-        Heard { from: client, to: peer, seq, ack, reset: false, plain: true, stamps }
+    /// One whose peer tells nothing.
+    fn with_silent_peer(how: How) -> Pursuit {
+        let mut pursuit = pursuit(how);
+        for _ in 0..QUESTIONS {
+            act(&mut pursuit);
+        }
+        pursuit
     }
 
-    fn challenge(pursuit: &mut Pursuit) -> Vec<Heard> {
-        let packets = pursuit.challenge(Instant::now()).unwrap();
-        packets.iter().map(|packet| segment::parse(packet).unwrap()).collect()
+    fn from_client(pursuit: &Pursuit, seq: u32, ack: u32) -> Heard {
+        let Ending { peer, client, .. } = pursuit.ending;
+        let stamps = Some(Stamps { value: 5, echo: 6 });
+        let labels = Labels { id: 1, flow: 0 };
+        Heard { from: client, to: peer, seq, ack, reset: false, plain: true, bare: true, window: 9, labels, stamps }
+    }
+
+    fn from_peer(pursuit: &Pursuit, seq: u32, ack: u32) -> Heard {
+        let Ending { peer, client, .. } = pursuit.ending;
+        Heard { from: peer, to: client, ..from_client(pursuit, seq, ack) }
+    }
+
+    fn read(packets: &[Packet]) -> Vec<Heard> {
+        packets.iter().map(|(packet, _)| segment::parse(packet).unwrap()).collect()
+    }
+
+    fn act(pursuit: &mut Pursuit) -> Vec<Heard> {
+        read(&pursuit.act(Instant::now()).unwrap())
+    }
+
+    fn hear(pursuit: &mut Pursuit, heard: &Heard) -> Vec<Heard> {
+        read(&pursuit.hear(heard, Instant::now()).unwrap())
     }
 
     #[test]
-    fn an_answer_gives_the_numbers_and_the_next_one_shows_that_the_fin_was_taken() {
+    fn the_peer_gives_the_numbers_and_the_client_hears_nothing_but_the_end() {
         let mut pursuit = pursuit(How::Fin);
-        challenge(&mut pursuit);
-        let heard = answer(&pursuit, 100, 200);
-        let fin = segment::parse(&pursuit.hear(&heard).unwrap().unwrap()).unwrap();
-        assert_eq!((fin.seq, fin.ack, fin.stamps), (200, 100, Some(Stamps { value: 6, echo: 5 })));
-        challenge(&mut pursuit);
-        assert_eq!(pursuit.hear(&heard).unwrap(), None, "a second copy of the same answer");
-        let heard = answer(&pursuit, 100, 201);
-        assert_eq!(pursuit.hear(&heard).unwrap(), None);
+        let question = act(&mut pursuit);
+        assert_eq!((question.len(), question[0].to), (1, pursuit.peer));
+        assert!(hear(&mut pursuit, &question[0]).is_empty(), "captured on its way out");
+        let data = Heard { bare: false, ..from_peer(&pursuit, 190, 100) };
+        assert!(hear(&mut pursuit, &data).is_empty(), "data may have been sent before");
+        let answer = from_peer(&pursuit, 200, 100);
+        let [fin] = hear(&mut pursuit, &answer)[..] else { panic!() };
+        assert_eq!((fin.to, fin.seq, fin.ack, fin.window), (pursuit.client, 200, 100, 9));
+        assert_eq!((fin.stamps, fin.labels.id, fin.bare), (answer.stamps, 2, false));
+        let acknowledgment = from_client(&pursuit, 100, 201);
+        assert!(hear(&mut pursuit, &acknowledgment).is_empty());
         assert_eq!(pursuit.result().1, Outcome::Ended);
     }
 
     #[test]
-    fn numbers_that_moved_on_are_followed() {
+    fn a_client_that_has_not_got_all_is_ended_where_it_stands() {
+        let mut pursuit = pursuit(How::Fin);
+        act(&mut pursuit);
+        let answer = from_peer(&pursuit, 200, 100);
+        hear(&mut pursuit, &answer);
+        let behind = from_client(&pursuit, 100, 150);
+        assert!(hear(&mut pursuit, &behind).is_empty(), "it may have been on its way");
+        let [fin] = act(&mut pursuit)[..] else { panic!() };
+        assert_eq!((fin.seq, fin.ack, fin.window, fin.stamps), (150, 100, 9, answer.stamps));
+    }
+
+    #[test]
+    fn a_reset_that_nobody_answers_was_taken() {
         let mut pursuit = pursuit(How::Reset);
-        let heard = answer(&pursuit, 100, 200);
-        assert!(pursuit.hear(&heard).unwrap().is_some());
-        let heard = answer(&pursuit, 100, 300);
-        assert_eq!(segment::parse(&pursuit.hear(&heard).unwrap().unwrap()).unwrap().seq, 300);
+        act(&mut pursuit);
+        let answer = from_peer(&pursuit, 200, 100);
+        assert!(hear(&mut pursuit, &answer)[0].reset);
+        assert!(act(&mut pursuit).is_empty());
+        assert_eq!(pursuit.result().1, Outcome::Ended);
+    }
+
+    #[test]
+    fn a_fin_that_nobody_acknowledges_and_a_peer_without_the_connection_lead_to_the_client() {
+        let mut silent = pursuit(How::Fin);
+        act(&mut silent);
+        let answer = from_peer(&silent, 200, 100);
+        hear(&mut silent, &answer);
+        assert_eq!(act(&mut silent)[0].to, silent.client);
+        let mut refused = pursuit(How::Fin);
+        act(&mut refused);
+        let reset = Heard { reset: true, plain: false, ..from_peer(&refused, 0, 0) };
+        assert_eq!(hear(&mut refused, &reset)[0].to, refused.client);
+    }
+
+    #[test]
+    fn a_challenge_gives_the_numbers_and_the_next_one_shows_that_the_fin_was_taken() {
+        let mut pursuit = with_silent_peer(How::Fin);
+        assert_eq!(act(&mut pursuit)[0].to, pursuit.client);
+        let heard = from_client(&pursuit, 100, 200);
+        let [fin, challenge] = hear(&mut pursuit, &heard)[..] else { panic!() };
+        assert_eq!((fin.seq, fin.ack, fin.stamps), (200, 100, Some(Stamps { value: 6, echo: 5 })));
+        assert!(!challenge.bare);
+        assert!(hear(&mut pursuit, &heard).is_empty(), "a second copy of the same answer");
+        let heard = from_client(&pursuit, 100, 201);
+        assert!(hear(&mut pursuit, &heard).is_empty());
+        assert_eq!(pursuit.result().1, Outcome::EndedByChallenge);
+    }
+
+    #[test]
+    fn numbers_that_moved_on_are_followed() {
+        let mut pursuit = with_silent_peer(How::Reset);
+        act(&mut pursuit);
+        let heard = from_client(&pursuit, 100, 200);
+        assert!(!hear(&mut pursuit, &heard).is_empty());
+        let heard = from_client(&pursuit, 100, 300);
+        assert_eq!(hear(&mut pursuit, &heard)[0].seq, 300);
     }
 
     #[test]
     fn a_reset_tells_whether_there_was_something_to_end() {
-        for (forge, outcome) in [(false, Outcome::AlreadyGone), (true, Outcome::Ended)] {
-            let mut pursuit = pursuit(How::Reset);
-            let heard = answer(&pursuit, 100, 200);
-            assert_eq!(forge, forge && pursuit.hear(&heard).unwrap().is_some());
-            pursuit.hear(&Heard { reset: true, plain: false, ..heard }).unwrap();
+        for (forge, outcome) in [(false, Outcome::AlreadyGone), (true, Outcome::EndedByChallenge)] {
+            let mut pursuit = with_silent_peer(How::Reset);
+            act(&mut pursuit);
+            let heard = from_client(&pursuit, 100, 200);
+            assert_eq!(forge, forge && !hear(&mut pursuit, &heard).is_empty());
+            hear(&mut pursuit, &Heard { reset: true, plain: false, ..heard });
             assert_eq!(pursuit.result().1, outcome);
         }
     }
 
     #[test]
     fn a_fin_that_is_lost_is_sent_again_and_one_that_is_ignored_was_not_the_first() {
-        let mut pursuit = pursuit(How::Fin);
-        let heard = answer(&pursuit, 100, 200);
+        let mut pursuit = with_silent_peer(How::Fin);
+        act(&mut pursuit);
+        let heard = from_client(&pursuit, 100, 200);
         for _ in 0..FORGERIES {
-            assert!(pursuit.hear(&heard).unwrap().is_some());
-            challenge(&mut pursuit);
-            assert_eq!(pursuit.hear(&heard).unwrap(), None);
-            challenge(&mut pursuit);
+            assert_eq!(hear(&mut pursuit, &heard).len(), 2);
+            assert!(hear(&mut pursuit, &heard).is_empty());
+            act(&mut pursuit);
         }
-        assert_eq!(pursuit.hear(&heard).unwrap(), None);
+        assert!(hear(&mut pursuit, &heard).is_empty());
         assert_eq!(pursuit.result().1, Outcome::AlreadyGone);
     }
 
     #[test]
     fn whatever_the_real_numbers_are_one_challenge_looks_old_in_both() {
-        let mut pursuit = pursuit(How::Fin);
-        assert_eq!(challenge(&mut pursuit).len(), 1);
-        let all = challenge(&mut pursuit);
+        let mut pursuit = with_silent_peer(How::Fin);
+        assert_eq!(act(&mut pursuit).len(), 1);
+        let all = act(&mut pursuit);
         for (seq, ack) in [(0, 0), (1 << 31, 5), (7, 3 << 30), (u32::MAX, 1 << 31)] {
             let old = |heard: &&Heard| {
                 heard.plain && heard.seq.wrapping_sub(seq) >> 31 == 1 && heard.ack.wrapping_sub(ack) >> 31 == 1

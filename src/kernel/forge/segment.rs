@@ -4,7 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Result, bail};
 use etherparse::{
-    IpNumber, Ipv4Header, Ipv6Header, LaxNetSlice, LaxSlicedPacket, TcpHeader, TcpOptionElement, TransportSlice,
+    IpNumber, Ipv4Header, Ipv6FlowLabel, Ipv6Header, LaxNetSlice, LaxSlicedPacket, TcpHeader, TcpOptionElement,
+    TransportSlice,
 };
 
 /// Linux's own default for both IPv4's time to live and IPv6's hop limit.
@@ -17,6 +18,15 @@ pub(super) struct Stamps {
     pub(super) echo: u32,
 }
 
+/// By what one packet of a connection is told from the next, below TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Labels {
+    /// IPv4's identification: Linux counts it up for connected sockets, and fills in one of its own for a zero.
+    pub(super) id: u16,
+    /// IPv6's flow label.
+    pub(super) flow: u32,
+}
+
 /// What matters of a TCP segment that was captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Heard {
@@ -27,15 +37,27 @@ pub(super) struct Heard {
     pub(super) reset: bool,
     /// A segment of an opened connection: it acknowledges and opens nothing.
     pub(super) plain: bool,
+    /// It carries nothing and ends nothing: its sequence number is the next one.
+    pub(super) bare: bool,
+    pub(super) window: u16,
+    pub(super) labels: Labels,
     pub(super) stamps: Option<Stamps>,
 }
 
 /// Reads a packet that starts with its IP header and may be cut off behind the TCP header.
 pub(super) fn parse(packet: &[u8]) -> Option<Heard> {
     let sliced = LaxSlicedPacket::from_ip(packet).ok()?;
-    let (from, to): (IpAddr, IpAddr) = match sliced.net? {
-        LaxNetSlice::Ipv4(ip) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
-        LaxNetSlice::Ipv6(ip) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
+    let (from, to, length, labels): (IpAddr, IpAddr, _, _) = match sliced.net? {
+        LaxNetSlice::Ipv4(ip) => {
+            let header = ip.header();
+            let labels = Labels { id: header.identification(), flow: 0 };
+            (header.source_addr().into(), header.destination_addr().into(), header.payload_len().ok()?, labels)
+        }
+        LaxNetSlice::Ipv6(ip) => {
+            let header = ip.header();
+            let labels = Labels { id: 0, flow: header.flow_label().value() };
+            (header.source_addr().into(), header.destination_addr().into(), header.payload_length(), labels)
+        }
         LaxNetSlice::Arp(_) => return None,
     };
     let Some(TransportSlice::Tcp(tcp)) = sliced.transport else { return None };
@@ -46,6 +68,9 @@ pub(super) fn parse(packet: &[u8]) -> Option<Heard> {
         ack: tcp.acknowledgment_number(),
         reset: tcp.rst(),
         plain: tcp.ack() && !tcp.syn() && !tcp.rst(),
+        bare: !tcp.fin() && length == 4 * u16::from(tcp.data_offset()),
+        window: tcp.window_size(),
+        labels,
         stamps: tcp.options_iterator().flatten().find_map(|option| match option {
             TcpOptionElement::Timestamp(value, echo) => Some(Stamps { value, echo }),
             _ => None,
@@ -68,14 +93,18 @@ pub(super) fn stamp(tcp: &mut TcpHeader, stamps: Stamps) {
     debug_assert!(written.is_ok(), "12 bytes of options always fit");
 }
 
-/// The whole packet with its checksums. `id` is IPv4's identification: Linux counts it up for connected sockets, and
-/// fills in one of its own for a zero. Fails if the ends are of two families.
-pub(super) fn packet(from: IpAddr, to: IpAddr, id: u16, mut tcp: TcpHeader, data: &[u8]) -> Result<Vec<u8>> {
+/// An address as captured packets have it: without a scope.
+pub(super) fn bare(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// The whole packet with its checksums. Fails if the ends are of two families.
+pub(super) fn packet(from: IpAddr, to: IpAddr, labels: Labels, mut tcp: TcpHeader, data: &[u8]) -> Result<Vec<u8>> {
     let length = u16::try_from(tcp.header_len() + data.len())?;
     let mut bytes = match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let mut ip = Ipv4Header::new(length, TTL, IpNumber::TCP, from.octets(), to.octets())?;
-            ip.identification = id;
+            ip.identification = labels.id;
             ip.dont_fragment = true;
             ip.header_checksum = ip.calc_header_checksum();
             tcp.checksum = tcp.calc_checksum_ipv4(&ip, data)?;
@@ -83,6 +112,7 @@ pub(super) fn packet(from: IpAddr, to: IpAddr, id: u16, mut tcp: TcpHeader, data
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             let ip = Ipv6Header {
+                flow_label: Ipv6FlowLabel::try_new(labels.flow)?,
                 payload_length: length,
                 next_header: IpNumber::TCP,
                 hop_limit: TTL,
@@ -111,15 +141,22 @@ mod tests {
             let mut tcp = header(from, to, 7, 9, 63);
             let stamps = Stamps { value: 3, echo: 4 };
             stamp(&mut tcp, stamps);
-            let bytes = packet(from.ip(), to.ip(), 1, tcp, &[0; 500]).unwrap();
-            let heard = parse(&bytes[..100]).unwrap();
-            assert_eq!(heard, Heard { from, to, seq: 7, ack: 9, reset: false, plain: true, stamps: Some(stamps) });
+            let labels = Labels { id: if from.is_ipv4() { 5 } else { 0 }, flow: if from.is_ipv4() { 0 } else { 6 } };
+            for (data, bare) in [(&[0; 500][..], false), (&[], true)] {
+                let bytes = packet(from.ip(), to.ip(), labels, tcp.clone(), data).unwrap();
+                let heard = parse(&bytes[..bytes.len().min(100)]).unwrap();
+                let (stamps, reset, plain) = (Some(stamps), false, true);
+                assert_eq!(heard, Heard { from, to, seq: 7, ack: 9, reset, plain, bare, window: 63, labels, stamps });
+            }
         }
     }
 
     #[test]
     fn two_families_make_no_packet() {
         let (from, to): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "fd00::2".parse().unwrap());
-        assert!(packet(from, to, 1, header((from, 1).into(), (to, 2).into(), 0, 0, 0), &[]).is_err());
+        assert!(
+            packet(from, to, Labels { id: 1, flow: 0 }, header((from, 1).into(), (to, 2).into(), 0, 0, 0), &[])
+                .is_err()
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The sockets of one ending: raw ones that send in anybody's name, and a capture of what the clients answer.
+//! The sockets of one ending: raw ones that send in anybody's name, and a capture of what both ends answer.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
@@ -20,11 +20,11 @@ const SNAP: u16 = 120;
 /// Bytes of memory for captured packets: each small one takes about 1 KiB, and is seen up to four times.
 const CAPTURE: usize = 32 << 20;
 /// More ports than this are not told apart in the filter, whose jumps reach 255 instructions.
-const PORTS: usize = 200;
+const PORTS: usize = 120;
 /// Every protocol, outgoing packets included (`ETH_P_ALL`).
 const EVERYTHING: u16 = 3;
 
-/// Sends segments in the peers' names and hears what the clients answer.
+/// Sends segments in the name of either end and hears what the other answers.
 pub(super) struct Wire {
     tap: Socket,
     v4: Option<Socket>,
@@ -44,15 +44,13 @@ impl Wire {
         })
     }
 
-    /// Sends one packet. What the network refuses counts as lost: a later challenge tries again.
-    pub(super) fn send(&self, packet: &[u8], mut client: SocketAddr) -> Result<()> {
-        let Some(socket) = (if client.is_ipv4() { &self.v4 } else { &self.v6 }) else { return Ok(()) };
+    /// Sends one packet. What the network refuses counts as lost: a later one tries again.
+    pub(super) fn send(&self, packet: &[u8], mut to: SocketAddr) -> Result<()> {
+        let Some(socket) = (if to.is_ipv4() { &self.v4 } else { &self.v6 }) else { return Ok(()) };
         // A raw IPv6 socket takes the port for a protocol number.
-        client.set_port(0);
-        match socket.send_to(packet, &client.into()) {
-            Err(error) if !lost(&error) => {
-                Err(error).with_context(|| format!("cannot send a forged segment to {client}"))
-            }
+        to.set_port(0);
+        match socket.send_to(packet, &to.into()) {
+            Err(error) if !lost(&error) => Err(error).with_context(|| format!("cannot send a forged segment to {to}")),
             _ => Ok(()),
         }
     }
@@ -108,38 +106,44 @@ fn tap(endings: &[Ending]) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// TCP over IPv4 or IPv6 (no extension headers: Linux sends none with TCP) to one of the ports.
+/// TCP over IPv4 or IPv6 (no extension headers: Linux sends none with TCP) to or from one of the ports.
 fn filter(ports: &[u16]) -> Vec<SockFilter> {
     const LOAD_BYTE: u16 = 0x30;
-    const LOAD_HALF: u16 = 0x28;
     const LOAD_HALF_BEHIND_HEADER: u16 = 0x48;
+    const LOAD_INDEX: u16 = 0x01;
     const LOAD_HEADER_LENGTH: u16 = 0xb1;
     const SHIFT_RIGHT: u16 = 0x74;
     const JUMP: u16 = 0x05;
     const JUMP_EQUAL: u16 = 0x15;
     const RETURN: u16 = 0x06;
+    const SOURCE: u32 = 0;
+    const DESTINATION: u32 = 2;
 
     let ports = if ports.len() > PORTS { &[] } else { ports };
     let count = u8::try_from(ports.len()).unwrap_or_default();
     // Behind the ports: what becomes of all others, drop, accept.
     let others = if count == 0 { u32::from(SNAP) } else { 0 };
     let step = |code, value| SockFilter::new(code, 0, 0, value);
+    let length = 2 * (count + 1);
     let mut program = vec![
         step(LOAD_BYTE, 0),
         step(SHIFT_RIGHT, 4),
-        SockFilter::new(JUMP_EQUAL, 5, 0, 6),
+        SockFilter::new(JUMP_EQUAL, 4, 0, 6),
         step(LOAD_BYTE, 9),
-        SockFilter::new(JUMP_EQUAL, 0, 7 + count, 6),
+        SockFilter::new(JUMP_EQUAL, 0, 6 + length, 6),
         step(LOAD_HEADER_LENGTH, 0),
-        step(LOAD_HALF_BEHIND_HEADER, 2),
         step(JUMP, 3),
         step(LOAD_BYTE, 6),
-        SockFilter::new(JUMP_EQUAL, 0, 2 + count, 6),
-        step(LOAD_HALF, 42),
+        SockFilter::new(JUMP_EQUAL, 0, 2 + length, 6),
+        step(LOAD_INDEX, 40),
     ];
-    let to_accept = (2..2 + count).rev();
-    program
-        .extend(ports.iter().zip(to_accept).map(|(port, jump)| SockFilter::new(JUMP_EQUAL, jump, 0, u32::from(*port))));
+    for (half, before_accept) in [(DESTINATION, count + 3), (SOURCE, 2)] {
+        program.push(step(LOAD_HALF_BEHIND_HEADER, half));
+        let to_accept = (before_accept..before_accept + count).rev();
+        program.extend(
+            ports.iter().zip(to_accept).map(|(port, jump)| SockFilter::new(JUMP_EQUAL, jump, 0, u32::from(*port))),
+        );
+    }
     program.extend([step(RETURN, others), step(RETURN, 0), step(RETURN, u32::from(SNAP))]);
     program
 }

@@ -48,7 +48,12 @@ impl Compiler<'_> {
             Failure::DeadHost => gone(Way::To, vanish, vec![]),
             Failure::Lossy(loss) => lost(loss, Way::To, vanish),
             Failure::HungProcess(backlog) => self.beyond_the_queue(backlog, vanish),
-            Failure::DeadProcess(_) | Failure::Unreachable(_) => refused(vanish, vec![]),
+            Failure::DeadProcess(open) => {
+                let refused = refused(vanish, vec![]);
+                let asked = (!refused.is_empty()).then(|| question(open)).flatten();
+                asked.into_iter().chain(refused).collect()
+            }
+            Failure::Unreachable(_) => refused(vanish, vec![]),
             Failure::Rebooted if vanish != Vanish::Drop => {
                 known(Way::To).into_iter().chain(refused(vanish, vec![is_tcp()])).collect()
             }
@@ -80,9 +85,15 @@ impl Compiler<'_> {
                 .into_iter()
                 .flat_map(|conditions| gone(way, vanish, conditions))
                 .collect(),
-            Failure::DeadProcess(_) => {
+            Failure::DeadProcess(open) => {
                 // What refuses in the process's stead passes here too, and so do the FINs that end its connections.
                 let mut rules = vec![rule([is_mark(FORGED_MARK), accept()]), rule([has_flags(RST), accept()])];
+                if open != OpenConnections::Keep {
+                    // Bare acknowledgments are not counted: most answer the question that ends a connection.
+                    rules.extend(gone(way, vanish, carries_data()));
+                    rules.extend(gone(way, vanish, vec![has_flags(SYN | FIN)]));
+                    rules.extend(vanished(vanish, &Ip::BOTH, &[is_tcp()]));
+                }
                 rules.extend(gone(way, vanish, vec![]));
                 rules
             }
@@ -141,10 +152,16 @@ fn refused(vanish: Vanish, conditions: Vec<Stmt>) -> Vec<Rule> {
     }
 }
 
+/// By which the peer is asked for the numbers of a connection that is to end (`kernel::forge`).
+fn question(open: OpenConnections) -> Option<Rule> {
+    (open != OpenConnections::Keep).then(|| rule([is_mark(FORGED_MARK), accept()]))
+}
+
 /// As the kernel answers for a port that nobody listens on.
 fn refuse_as_closed_port(open: OpenConnections) -> Vec<Rule> {
     let reset = || [Stmt::Count(TO), Stmt::Reject(Reject::TcpReset)];
     let mut rules = Vec::new();
+    rules.extend(question(open));
     if open != OpenConnections::Keep {
         // The acknowledgment of the FIN, and those of a challenge, must not be answered: FIN-WAIT-2 takes them in.
         rules.push(rule(carries_data().into_iter().chain(reset())));
@@ -193,12 +210,16 @@ fn gone(way: Way, vanish: Vanish, conditions: Vec<Stmt>) -> Vec<Rule> {
 /// The same for conditions that only packets of these versions can meet.
 pub(super) fn gone_of(way: Way, vanish: Vanish, ips: &[Ip], conditions: Vec<Stmt>) -> Vec<Rule> {
     let count = Stmt::Count(if way == Way::To { TO } else { FROM });
-    let base: Vec<_> = conditions.into_iter().chain([count]).collect();
+    vanished(vanish, ips, &conditions.into_iter().chain([count]).collect::<Vec<_>>())
+}
+
+/// Makes vanish, uncounted.
+fn vanished(vanish: Vanish, ips: &[Ip], base: &[Stmt]) -> Vec<Rule> {
     let then = |end| vec![rule(base.iter().cloned().chain([end]))];
     match vanish {
         Vanish::Drop => then(Stmt::Do(Verdict::Drop)),
         Vanish::StealToLo => then(Stmt::StealToLo),
-        Vanish::Reroute => ips.iter().map(|ip| rerouted(*ip, &base)).collect(),
+        Vanish::Reroute => ips.iter().map(|ip| rerouted(*ip, base)).collect(),
     }
 }
 

@@ -38,6 +38,24 @@ fn a_dead_a_stopped_and_a_lonely_member_are_told_apart() {
 }
 
 #[test]
+fn wrong_usage_gives_2_and_a_place_is_asked_from_once() {
+    let lab = Lab::up(1);
+    let (none, client) =
+        (lab.file("none.toml", "[nodes]\n"), lab.file("client.toml", "[nodes.a]\nnode = \"LAB/agent\"\n"));
+    for (line, says) in [
+        ("quorum --lab LAB --from nope", "no node is called \"nope\": there are agent, etcd1"),
+        (&format!("--nodes {none} quorum"), "is a member of the cluster"),
+        (&format!("--nodes {client} quorum"), "is a member of the cluster"),
+    ] {
+        let output = lab.run(line);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(says), "{line}: {output:?}");
+    }
+    let seen = lab.quorum("--from agent --from agent");
+    assert_eq!(seen.0["views"].as_array().unwrap().len(), 2, "{}", seen.0);
+}
+
+#[test]
 fn a_machine_that_is_cut_off_lives_for_itself_and_is_gone_for_the_others() {
     let lab = Lab::up(3);
     lab.done("lab unplug LAB/etcd2");

@@ -187,6 +187,10 @@ fn what_is_wrong_with_a_file_is_one_line_with_its_place_before_anything_starts()
         assert_eq!((output.status.code(), said.len()), (Some(2), 1), "{steps}: {output:?}");
         assert!(said[0].contains(place) && said[0].contains(what), "{steps}: {said:?}");
     }
+    let text = "[telemetry]\nfrom = [\"agent\", \"nope\"]\n[[steps]]\nsleep = \"1s\"";
+    let output = Play::new(&lab, "telemetry", text).run("");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("telemetry.toml:2: telemetry.from: no node"), "{said}");
     assert_eq!(node_state(&lab, "etcd1"), "runs true", "nothing was started");
 }
 

@@ -20,7 +20,7 @@ use super::cli::{CommandArgs, FaultArgs, LifetimeArgs, PlaceArgs, ScopeArgs, dur
 use super::inforce::{Hits, read};
 use super::place::{self, Place};
 use super::plan::{Planned, check_usage, plan};
-use super::{Usage, apply, closing, hold, out, random_seed, shown, together};
+use super::{Usage, apply, closing, hold, nodes, out, random_seed, shown, together};
 use crate::encode::{Builder, Finalized};
 use crate::kernel::nft::Nft;
 use crate::kernel::timer::{self, Timer};
@@ -138,7 +138,8 @@ impl FlapArgs {
 }
 
 pub(super) fn run(args: &PlaceArgs, typed: &FlapArgs, json: bool) -> Result<ExitCode> {
-    let (kind, rhythm, fault) = typed.meaning()?;
+    let (kind, rhythm, mut fault) = typed.meaning()?;
+    fault.peers = nodes::peers_of_file(args, &fault.peers)?;
     let command = hold::Command::new(&typed.under)?;
     let planned = plan_all(place::resolve(args)?, kind, &fault)?;
     if typed.dry_run {

@@ -119,7 +119,8 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         | Verb::Lossy(_)
         | Verb::Rebooted(_) => {
             let (kind, args, then) = broken(&cli.verb).ok_or_else(|| Usage("not a kind of fault".into()))?;
-            apply::run(place, kind, args, then, json)
+            let args = FaultArgs { peers: nodes::peers_of_file(place, &args.peers)?, ..args.clone() };
+            apply::run(place, kind, &args, then, json)
         }
     }
 }
@@ -157,13 +158,13 @@ fn random_seed() -> u32 {
     seed
 }
 
-fn run_probe(place: &PlaceArgs, args: &probe::ProbeArgs, json: bool) -> Result<ExitCode> {
-    let places = place::resolve(place)?;
+fn run_probe(args: &PlaceArgs, how: &probe::ProbeArgs, json: bool) -> Result<ExitCode> {
+    let places = place::resolve(args)?;
     let [place] = places.as_slice() else {
         return Err(Usage("probe looks from one place: name one".into()).into());
     };
-    let targets = peers::socket_addresses(place, &args.peers)?;
-    probe::run(args, &place.ns, &targets, json)
+    let targets = peers::socket_addresses(place, &nodes::peers_of_file(args, &how.peers)?)?;
+    probe::run(how, &place.ns, &targets, json)
 }
 
 /// Whether to draw for a person.

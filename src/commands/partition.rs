@@ -19,7 +19,7 @@ use super::place::{self, Place};
 use super::plan::{Planned, now};
 use super::together::{self, Together};
 use super::{Usage, apply, facts, hold, out, random_seed, shown};
-use crate::cluster::{self, PATIENCE, Seat};
+use crate::cluster::{self, Node, PATIENCE, Seat};
 use crate::kernel::nft::Nft;
 use crate::model::{Direction, Fault, Kind, Lifetime, Name, Partition, Proto, Split, Target};
 use crate::rules::{Ruleset, compile};
@@ -67,12 +67,24 @@ pub struct PartitionArgs {
     pub under: CommandArgs,
 }
 
+impl PartitionArgs {
+    /// Those that are named; where the members are split, or asked who leads, all of them.
+    fn needs(&self, node: &Node) -> bool {
+        let mut named = self.groups.iter().flat_map(|group| group.split(',')).chain(self.isolate.as_deref());
+        named.any(|name| name == node.name) || (self.groups.is_empty() && node.check.is_some())
+    }
+}
+
 pub(super) fn run(place: &PlaceArgs, typed: &PartitionArgs, json: bool) -> Result<ExitCode> {
     if place::is_named(place) {
         return Err(Usage("a partition is made in the places of its nodes: name no other".into()).into());
     }
     let command = hold::Command::new(&typed.under)?;
-    let seats = cluster::open(&nodes::of(place, &typed.nodes)?)?;
+    let all = nodes::of(place, &typed.nodes)?;
+    let (seats, missing) = cluster::open_needed(&all, |node| typed.needs(node))?;
+    for error in missing {
+        out::note(&format!("left out: {error:#}"));
+    }
     let partition = partition(typed, &seats)?;
     let lifetime = typed.lifetime.lasting(!typed.under.command.is_empty());
     let planned = plan(seats, &partition, typed.name.as_ref(), lifetime, apply::socket)?;
@@ -95,13 +107,14 @@ pub(super) fn run(place: &PlaceArgs, typed: &PartitionArgs, json: bool) -> Resul
 pub(super) fn partition(typed: &PartitionArgs, seats: &[Seat]) -> Result<Partition> {
     let all: Vec<_> = seats.iter().map(|seat| seat.node.clone()).collect();
     let names = cluster::names(&all);
+    let members = || cluster::members(&all).map_err(Usage);
     let made = match (&typed.isolate, typed.split) {
         (Some(node), _) => {
             let node = choose(node, typed.seed, seats)?;
-            cluster::by_name(&all, &node)?;
-            Partition::isolate(&names, &cluster::members(&all)?, &node, typed.one_way)
+            cluster::by_name(&all, &node).map_err(Usage)?;
+            Partition::isolate(&names, &members()?, &node, typed.one_way)
         }
-        (None, Some(how)) => Partition::split(&names, &cluster::members(&all)?, how, seed(typed.seed), typed.one_way),
+        (None, Some(how)) => Partition::split(&names, &members()?, how, seed(typed.seed), typed.one_way),
         (None, None) => {
             let groups = typed.groups.iter().map(|group| group.split(',').map(str::to_owned).collect::<Vec<_>>());
             Partition::new(&names, &groups.collect::<Vec<_>>(), typed.one_way)

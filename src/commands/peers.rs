@@ -33,6 +33,7 @@ fn of_spec(place: &Place, spec: &PeerSpec, with_ports: bool) -> Result<Vec<Targe
     match &spec.host {
         Host::Net(net) => Ok(vec![Target { net: *net, ports: spec.ports, label: None }]),
         Host::Name(name) => labelled(&addresses(place, name)?, spec.ports, name),
+        Host::Node { name, addresses } => labelled(addresses, spec.ports, name),
         Host::Etcd { endpoint, which } => etcd_members(place, endpoint, *which, with_ports),
     }
 }
@@ -69,10 +70,10 @@ pub(super) fn plain(place: &Place, specs: &[PeerSpec]) -> Result<Vec<Target>> {
 }
 
 /// Where to send probes: every address of every peer, with its port.
-pub(super) fn socket_addresses(place: &Place, peers: &[String]) -> Result<Vec<SocketAddr>> {
+pub(super) fn socket_addresses(place: &Place, peers: &[PeerSpec]) -> Result<Vec<SocketAddr>> {
     let mut found = Vec::new();
-    for peer in peers {
-        let spec: PeerSpec = peer.parse().map_err(Usage)?;
+    for spec in peers {
+        let peer = &spec.text;
         let ports = match spec.ports {
             None => return Err(Usage(format!("{peer}: a probe needs a port: write {peer}:PORT")).into()),
             Some(ports) if ports.first != ports.last => {
@@ -81,7 +82,7 @@ pub(super) fn socket_addresses(place: &Place, peers: &[String]) -> Result<Vec<So
             }
             Some(ports) => ports,
         };
-        for target in of_spec(place, &spec, true).with_context(|| format!("{peer}, looked up {}", where_is(place)))? {
+        for target in of_spec(place, spec, true).with_context(|| format!("{peer}, looked up {}", where_is(place)))? {
             if target.net.prefix_len() != target.net.max_prefix_len() {
                 return Err(Usage(format!("{peer}: a probe needs an address, not a prefix")).into());
             }

@@ -1,5 +1,6 @@
 //! `playdead quorum`: who is live, who is able, and whether the cluster answers.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use super::cli::{PlaceArgs, duration};
 use super::nodes::{self, ClusterArgs};
 use super::place::{self, Place};
-use super::{out, shown};
+use super::{Usage, out, shown};
 use crate::cluster::{self, Able, From, Live, Quorum, Seat, Snapshot, View};
 use crate::model::PeerSpec;
 
@@ -49,6 +50,7 @@ pub(super) fn run(place: &PlaceArgs, args: &QuorumArgs, json: bool) -> Result<Ex
         Some(spec) => nodes::of_live(place, spec)?,
         None => nodes::of(place, &args.nodes)?,
     };
+    cluster::members(&all).map_err(Usage)?;
     let seats = cluster::open(&all)?;
     let places = if args.cluster.is_some() || place::is_named(place) { place::resolve(place)? } else { Vec::new() };
     let from = from(&args.from, &seats, &places)?;
@@ -70,9 +72,12 @@ pub(super) fn run(place: &PlaceArgs, args: &QuorumArgs, json: bool) -> Result<Ex
 }
 
 fn from<'a>(named: &'a [String], seats: &'a [Seat], places: &'a [Place]) -> Result<Vec<From<'a>>> {
-    let of_node = |name: &'a String| Ok(From { label: name, ns: cluster::seat(seats, name)?.ns()? });
-    let of_place = |place: &'a Place| Ok(From { label: &place.label, ns: &place.ns });
-    named.iter().map(of_node).chain(places.iter().map(of_place)).collect()
+    let of_place = |place: &'a Place| From { label: &place.label, ns: &place.ns };
+    let mut all = nodes::as_places(seats, named)?;
+    all.extend(places.iter().map(of_place));
+    let mut known = HashSet::new();
+    all.retain(|from| known.insert(from.label));
+    Ok(all)
 }
 
 /// False when nobody reads it any more.

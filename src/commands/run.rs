@@ -26,7 +26,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::cli::PlaceArgs;
-use super::{Usage, out, place, shown};
+use super::{Usage, nodes, out, place, shown};
 use crate::record::{Event, FORMAT, Outcome, Record, Stamped};
 use crate::scenario::{self, Plan, Scenario};
 
@@ -96,7 +96,7 @@ pub(super) fn run(place: &PlaceArgs, args: &RunArgs, json: bool) -> Result<ExitC
     })
 }
 
-fn prepare(nodes: Option<&Path>, args: &RunArgs) -> Result<Ready> {
+fn prepare(file_of_nodes: Option<&Path>, args: &RunArgs) -> Result<Ready> {
     let (file, shown) = (&args.file, args.file.display());
     let text = std::fs::read_to_string(file).map_err(|error| Usage(format!("cannot read {shown}: {error}")))?;
     let wrong = |error| Usage(format!("{shown}:{error}"));
@@ -107,7 +107,10 @@ fn prepare(nodes: Option<&Path>, args: &RunArgs) -> Result<Ready> {
         seed
     });
     let plan = scenario::plan(&scenario, &text, seed).map_err(wrong)?;
-    let world = World::open(&scenario, nodes, args.lab.as_deref())?;
+    let world = World::open(&scenario, file_of_nodes, args.lab.as_deref())?;
+    let from = &scenario.telemetry.from;
+    nodes::as_places(&world.seats, &from.get_ref().0)
+        .map_err(|error| wrong(format!("{}: telemetry.from: {error:#}", scenario::line(&text, from))))?;
     let name = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
     Ok(Ready { name, scenario, plan, world })
 }

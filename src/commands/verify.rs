@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use super::cli::{PlaceArgs, duration};
 use super::inforce::{Hits, InForce, Surveyed, read};
 use super::place::{self, Place};
-use super::{Usage, out, peers, probe, status, verify_text};
+use super::{Usage, nodes, out, peers, probe, status, verify_text};
 use crate::model::observation::{Observation, Probe};
 use crate::model::signature::{Expect, Verdict, judge};
 use crate::model::{Direction, Kind, Name, PeerSpec, Proto, Target};
@@ -92,6 +92,7 @@ impl Verified {
 pub(super) fn run(args: &PlaceArgs, verify: &VerifyArgs, json: bool) -> Result<ExitCode> {
     let surveyed = status::look(args)?;
     let chosen = choose(&surveyed, &verify.names)?;
+    let verify = &VerifyArgs { peer: nodes::peers_of_file(args, &verify.peer)?, ..verify.clone() };
     let from = verify.from.iter().map(|name| place::called(name)).collect::<Result<Vec<_>>>()?;
     let mut verified = Vec::new();
     for (surveyed, fault) in chosen {

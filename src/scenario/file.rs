@@ -44,7 +44,7 @@ pub struct Telemetry {
     /// How long a member may take to answer.
     pub patience: Time,
     /// From which nodes, besides each member's own.
-    pub from: Names,
+    pub from: Spanned<Names>,
     /// Whether it is watched at all.
     pub on: bool,
 }
@@ -52,7 +52,8 @@ pub struct Telemetry {
 impl Default for Telemetry {
     fn default() -> Self {
         let time = |ms| Time(Duration::from_millis(ms));
-        Self { every: time(250), patience: time(1000), from: Names::default(), on: true }
+        let from = Spanned::new(0..0, Names::default());
+        Self { every: time(250), patience: time(1000), from, on: true }
     }
 }
 

@@ -51,6 +51,11 @@ impl Planned {
     }
 }
 
+/// In which line of the text it stands.
+pub fn line<T>(text: &str, spanned: &Spanned<T>) -> usize {
+    text.get(..spanned.span().start).unwrap_or_default().matches('\n').count() + 1
+}
+
 /// Makes the plan. The same text and seed make the same one.
 ///
 /// # Errors
@@ -74,7 +79,7 @@ struct Planner<'a> {
 impl Planner<'_> {
     fn block(&mut self, steps: &[Spanned<Step>], id: &str, path: &str, outermost: bool) -> Result<(), String> {
         for (index, spanned) in steps.iter().enumerate() {
-            let line = self.text.get(..spanned.span().start).unwrap_or_default().matches('\n').count() + 1;
+            let line = line(self.text, spanned);
             let (id, path) = (format!("{id}{}", index + 1), format!("{path}[{index}]"));
             self.step(spanned.get_ref(), &id, line, &path, outermost).map_err(|error| {
                 // An inner step has told where it is already.

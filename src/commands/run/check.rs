@@ -188,7 +188,7 @@ impl Checker<'_> {
         if must_expect && look.args.expect.is_none() {
             bail!(Usage("say what is expected: --expect KIND or --expect alive".into()));
         }
-        let fixed: Vec<_> = peers.into_iter().filter(|peer| !peer.starts_with("etcd://")).collect();
+        let fixed: Vec<_> = peers.into_iter().filter(|peer| !matches!(peer.host, Host::Etcd { .. })).collect();
         peers::socket_addresses(&place, &fixed).map(drop)
     }
 

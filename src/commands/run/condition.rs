@@ -10,7 +10,7 @@ use super::telemetry;
 use super::words::Look;
 use super::world::World;
 use crate::cluster::{self, Snapshot, View};
-use crate::commands::peers;
+use crate::commands::{nodes, peers, shown};
 use crate::model::observation::Observation;
 use crate::model::signature::judge;
 use crate::record::Event;
@@ -47,7 +47,7 @@ impl Player<'_> {
         match test {
             Test::Cluster(test) => {
                 let from: Vec<_> = test.from.iter().cloned().collect();
-                let from = telemetry::places(&self.world.seats, &from)?;
+                let from = nodes::as_places(&self.world.seats, &from)?;
                 let seen = cluster::look(&self.world.seats, &from, self.patience)?;
                 let mut unmet = unmet(self.world, test, &seen);
                 unmet.extend(test.steady.and_then(|wanted| steady.unmet(&seen, wanted)));
@@ -69,7 +69,7 @@ impl Player<'_> {
         let seen = crate::probe::look(&place.ns, &targets, &look.args.options())?;
         let verdict = look.args.expect.map(|expect| judge(expect, &seen));
         let so = verdict.as_ref().is_none_or(|verdict| verdict.met);
-        let what = format!("{}: {}", look.args.peers.join(", "), in_short(&seen));
+        let what = format!("{}: {}", shown::typed(&look.args.peers), in_short(&seen));
         let report = serde_json::json!({
             "format": crate::commands::probe::FORMAT,
             "took_ms": start.elapsed().as_secs_f64() * 1e3,

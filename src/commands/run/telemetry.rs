@@ -7,19 +7,14 @@ use anyhow::Result;
 
 use super::stop::Stop;
 use super::world::World;
-use crate::cluster::{self, From, Live, Quorum, Seat, Snapshot, View};
+use crate::cluster::{self, From, Live, Quorum, Snapshot, View};
+use crate::commands::nodes::as_places;
 use crate::record::{Event, Record, State};
 use crate::scenario::file::Telemetry;
 
-/// Nodes as places to ask from, besides each member's own.
-pub(super) fn places<'a>(seats: &'a [Seat], names: &'a [String]) -> Result<Vec<From<'a>>> {
-    let place = |name: &'a String| Ok(From { label: name, ns: cluster::seat(seats, name)?.ns()? });
-    names.iter().map(place).collect()
-}
-
 /// Looks again and again until it is told to stop.
 pub(super) fn watch(world: &World, how: &Telemetry, mut known: Known, record: &Record, stop: &Stop) -> Result<()> {
-    let from = places(&world.seats, &how.from.0)?;
+    let from = as_places(&world.seats, &how.from.get_ref().0)?;
     while stop.sleep_until(known.looked + how.every.0.max(Duration::from_millis(10))) {
         known.look(world, &from, how, record)?;
     }
@@ -37,7 +32,7 @@ impl Known {
     /// The first look.
     pub(super) fn first(world: &World, how: &Telemetry, record: &Record) -> Result<Self> {
         let mut known = Self { looked: Instant::now(), members: HashMap::new(), leader: None };
-        known.look(world, &places(&world.seats, &how.from.0)?, how, record)?;
+        known.look(world, &as_places(&world.seats, &how.from.get_ref().0)?, how, record)?;
         Ok(known)
     }
 

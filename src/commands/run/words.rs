@@ -47,7 +47,7 @@ impl Fault {
         let Some((kind, args, then)) = broken(&self.cli.verb) else { bail!("not a kind of fault") };
         let mut args = args.clone();
         args.lifetime.hold = args.lifetime.lease.is_none();
-        args.peers = args.peers.iter().flat_map(|peer| world.peer(peer)).collect();
+        args.peers = world.peers(&args.peers);
         Ok((kind, args, then))
     }
 
@@ -83,7 +83,7 @@ impl Flap {
     /// Its kind, rhythm and fault, with the scenario's nodes as peers.
     pub(super) fn meaning(&self, world: &World) -> Result<(Kind, Rhythm, FaultArgs)> {
         let (kind, rhythm, mut fault) = self.args.meaning()?;
-        fault.peers = fault.peers.iter().flat_map(|peer| world.peer(peer)).collect();
+        fault.peers = world.peers(&fault.peers);
         Ok((kind, rhythm, fault))
     }
 
@@ -154,15 +154,12 @@ impl Look {
     }
 
     /// From where, and at whom, in the words of the scenario's nodes.
-    pub(super) fn from(&self, world: &World) -> Result<(Place, Vec<String>)> {
+    pub(super) fn from(&self, world: &World) -> Result<(Place, Vec<PeerSpec>)> {
         let mut places = places(world, &self.place)?;
         let (Some(place), 0) = (places.pop(), places.len()) else {
             bail!(Usage("a look is from one place: name one by --node NODE".into()));
         };
-        let peers: Vec<PeerSpec> =
-            self.args.peers.iter().map(|peer| peer.parse().map_err(Usage)).collect::<Result<_, _>>()?;
-        let peers = peers.iter().flat_map(|peer| world.peer(peer)).map(|peer| peer.canonical()).collect();
-        Ok((place, peers))
+        Ok((place, world.peers(&self.args.peers)))
     }
 }
 

@@ -8,9 +8,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::guard::Undo;
 use crate::cluster::{self, Commands, Node, Seat, Snapshot};
 use crate::commands::place::Place;
+use crate::commands::{Usage, nodes};
 use crate::kernel::netns::NetNs;
 use crate::lab;
-use crate::model::{Host, PeerSpec};
+use crate::model::PeerSpec;
 use crate::scenario::Scenario;
 use crate::scenario::file::{Names, Verb};
 use crate::scenario::plan::LIVE;
@@ -74,19 +75,14 @@ impl World {
             let ns = lab::node(Some(lab), name)?.namespace()?;
             return Ok(Place { label: name.to_owned(), ns });
         }
-        let node = &cluster::seat(&self.seats, name)?.node;
+        let node = &cluster::seat(&self.seats, name).map_err(Usage)?.node;
         let place = node.place.as_ref().with_context(|| format!("the node {name} has no place, only addresses"))?;
         Ok(Place { label: name.to_owned(), ns: place.open()? })
     }
 
-    /// A peer with a node's name stands for that node, as the place may not know the name. A lab's nodes are known
-    /// by name in the lab, which reads better.
-    pub(super) fn peer(&self, peer: &PeerSpec) -> Vec<PeerSpec> {
-        let Host::Name(name) = &peer.host else { return vec![peer.clone()] };
-        let node = self.seats.iter().find(|seat| seat.node.name == *name && self.lab.is_none());
-        let Some(node) = node else { return vec![peer.clone()] };
-        let at = |address: &std::net::IpAddr| PeerSpec { host: Host::Net((*address).into()), ..peer.clone() };
-        node.node.addresses.iter().map(at).collect()
+    /// Peers with the names of nodes stand for these.
+    pub(super) fn peers(&self, peers: &[PeerSpec]) -> Vec<PeerSpec> {
+        nodes::as_peers(peers, &self.seats)
     }
 
     /// The nodes that have one of these addresses or names.

@@ -125,7 +125,7 @@ fn what_cannot_be_meant_is_refused_before_anything_is_written() {
         ("partition --lab LAB etcd1", "cuts nobody off"),
         ("partition --lab LAB etcd1 etcd9", "no node is called \"etcd9\": there are agent, etcd1"),
         ("partition --lab LAB --isolate etcd9", "no node is called \"etcd9\""),
-        ("partition --lab LAB --split ring --seed 1", "it takes 4"),
+        ("partition --lab LAB --split ring", "it takes 4"),
         ("partition --lab LAB", "required"),
         ("partition --lab LAB etcd1 agent --split halves", "cannot be used with"),
         ("--node LAB/agent partition --lab LAB etcd1 agent", "name no other"),
@@ -176,7 +176,6 @@ fn a_node_of_a_file_is_a_peer_of_every_kind_by_its_name() {
     let on = format!("--nodes {file} --node client");
     let made = lab.json(&format!("{on} dead-host db --name x"));
     assert_eq!(made["faults"][0]["peers"][0]["name"], "db", "{made}");
-    assert!(!lab.pings("agent", "etcd1"));
     lab.done(&format!("{on} probe db:2379 --only connect --timeout 300ms --expect dead-host"));
     lab.done(&format!("{on} verify x --peer db --timeout 300ms"));
     lab.done(&format!("{on} heal x"));

@@ -11,6 +11,7 @@ mod nodes;
 mod zookeeper;
 
 pub use ask::{Answer, Live, Quorum};
+pub use etcd::question as ask_etcd;
 pub use file::{parse as parse_toml, read};
 pub use look::{Able, From, PATIENCE, Snapshot, View, look, wait};
 pub use nodes::{

@@ -289,14 +289,6 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// The name of a lab's node that does not say whose.
-    pub fn without_lab(&mut self) -> Option<&mut String> {
-        match self {
-            Self::Node(name) if !name.contains('/') => Some(name),
-            _ => None,
-        }
-    }
-
     /// As `ip netns` knows it, where it does.
     pub fn netns(&self) -> Option<String> {
         match self {

@@ -20,7 +20,7 @@ use crate::model::PeerSpec;
 /// Ask every member of a cluster: is it live, does it reach enough of the others, does the cluster answer?
 ///
 /// Each is asked from its own place, and from every place that is named besides. LIVE: its process serves. ABLE: it
-/// reaches the peer ports of enough others for a quorum. QUORUM: the cluster answers a linearizable read through it
+/// reaches the peer ports of enough others for a quorum, itself counted unless its process does not answer. QUORUM: the cluster answers a linearizable read through it
 /// (ZooKeeper: the server says that it serves).
 #[derive(Debug, Clone, clap::Args)]
 pub struct QuorumArgs {
@@ -105,6 +105,7 @@ fn view_document(view: &View) -> Value {
         "live": view.answer.live,
         "able": view.able.as_ref().map(|able| json!({
             "able": able.is_enough(), "reaches": able.reaches, "misses": misses(able), "needs": able.needs,
+            "serves": able.serves,
         })),
         "quorum": view.answer.quorum,
         "leader": view.answer.leader,
@@ -148,13 +149,15 @@ fn live(live: &Live) -> String {
         Live::Yes => "yes".into(),
         Live::PeerPort => "peer port only".into(),
         Live::No(why) => format!("no: {why}"),
+        Live::Unknown(why) => format!("not asked: {why}"),
     }
 }
 
 fn able(able: &Able) -> String {
     let others = able.reaches.len() + able.misses.len();
     let verdict = if able.is_enough() { "yes" } else { "no" };
-    format!("{verdict}: reaches {} of {others}", able.reaches.len())
+    let own = if able.serves || able.is_enough() { "" } else { ", and does not answer itself" };
+    format!("{verdict}: reaches {} of {others}{own}", able.reaches.len())
 }
 
 fn quorum(quorum: &Quorum) -> String {

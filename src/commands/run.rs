@@ -74,6 +74,10 @@ pub(super) fn run(place: &PlaceArgs, args: &RunArgs, json: bool) -> Result<ExitC
     }
     let ready = prepare(place.nodes.as_deref(), args)?;
     let checked = check::check(&args.file, &ready.world, &ready.plan)?;
+    if args.seed.or(ready.scenario.seed).is_none() {
+        let seed = ready.plan.seed;
+        out::note(&format!("seed {seed}: --seed {seed} makes the same plan again"));
+    }
     if args.dry_run {
         check::print(&ready, &checked, json)?;
         return Ok(ExitCode::SUCCESS);
@@ -101,11 +105,7 @@ fn prepare(file_of_nodes: Option<&Path>, args: &RunArgs) -> Result<Ready> {
     let text = std::fs::read_to_string(file).map_err(|error| Usage(format!("cannot read {shown}: {error}")))?;
     let wrong = |error| Usage(format!("{shown}:{error}"));
     let scenario = scenario::parse(&text).map_err(wrong)?;
-    let seed = args.seed.or(scenario.seed).unwrap_or_else(|| {
-        let seed = u64::from(super::random_seed());
-        out::note(&format!("seed {seed}: --seed {seed} makes the same plan again"));
-        seed
-    });
+    let seed = args.seed.or(scenario.seed).unwrap_or_else(|| super::random_seed().into());
     let plan = scenario::plan(&scenario, &text, seed).map_err(wrong)?;
     let world = World::open(&scenario, file_of_nodes, args.lab.as_deref())?;
     let from = &scenario.telemetry.from;

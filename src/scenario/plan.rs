@@ -103,7 +103,7 @@ impl Planner<'_> {
         }
         match &step.action {
             Action::Repeat(repeat) => {
-                for round in 1..=repeat.times {
+                for round in 1..=repeat.times.get() {
                     self.block(&repeat.steps, &format!("{id}.{round}."), &format!("{path}.repeat.steps"), false)?;
                 }
                 Ok(())
@@ -239,7 +239,7 @@ mod tests {
         for (text, expected) in [
             ("[[steps]]\nat = \"5s\"\nsleep = \"1s\"\n[[steps]]\nat = \"5s\"\nsleep = \"1s\"", "4: steps[1].at: "),
             ("[[steps]]\nkill = \"{{x}}\"", "1: steps[0]: {{x}} stands for nothing"),
-            ("[[steps]]\npick = { as = \"x\", of = [] }", "1: steps[0].pick: "),
+            ("[[steps]]\npick = { as = \"x\" }", "1: steps[0].pick: "),
             (
                 "[[steps]]\nrepeat.times = 1\n[[steps.repeat.steps]]\nat = \"1s\"\nsleep = \"1s\"",
                 "3: steps[0].repeat.steps[0].at: ",

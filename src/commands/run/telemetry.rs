@@ -7,16 +7,14 @@ use anyhow::Result;
 
 use super::stop::Stop;
 use super::world::World;
-use crate::cluster::{self, From, Live, Quorum, Snapshot, View};
-use crate::commands::nodes::as_places;
+use crate::cluster::{self, Live, Quorum, Snapshot, View};
 use crate::record::{Event, Record, State};
 use crate::scenario::file::Telemetry;
 
 /// Looks again and again until it is told to stop.
 pub(super) fn watch(world: &World, how: &Telemetry, mut known: Known, record: &Record, stop: &Stop) -> Result<()> {
-    let from = as_places(&world.seats, &how.from.get_ref().0)?;
     while stop.sleep_until(known.looked + how.every.0.max(Duration::from_millis(10))) {
-        known.look(world, &from, how, record)?;
+        known.look(world, how, record, stop)?;
     }
     Ok(())
 }
@@ -30,15 +28,17 @@ pub(super) struct Known {
 
 impl Known {
     /// The first look.
-    pub(super) fn first(world: &World, how: &Telemetry, record: &Record) -> Result<Self> {
+    pub(super) fn first(world: &World, how: &Telemetry, record: &Record, stop: &Stop) -> Result<Self> {
         let mut known = Self { looked: Instant::now(), members: HashMap::new(), leader: None };
-        known.look(world, &as_places(&world.seats, &how.from.get_ref().0)?, how, record)?;
+        known.look(world, how, record, stop)?;
         Ok(known)
     }
 
-    fn look(&mut self, world: &World, from: &[From], how: &Telemetry, record: &Record) -> Result<()> {
+    fn look(&mut self, world: &World, how: &Telemetry, record: &Record, stop: &Stop) -> Result<()> {
         self.looked = Instant::now();
-        self.tell(&cluster::look(&world.seats, from, how.patience.0)?, record);
+        if let Some(seen) = world.look(&how.from.get_ref().0, how.patience.0, stop)? {
+            self.tell(&seen, record);
+        }
         Ok(())
     }
 

@@ -208,7 +208,43 @@ fn what_cannot_be_meant_is_refused() {
         let output = lab.run(&format!("--node LAB/agent flap {line}"));
         assert_eq!(output.status.code(), Some(2), "{line}: {output:?}");
     }
+    let bad = lab.run("--node LAB/agent flap lossy etcd1 --down 1s --up 1s --per-connection");
+    assert_eq!(bad.status.code(), Some(2), "{bad:?}");
     let text = lab.done("--node LAB/agent flap rebooted etcd1 --down 1s --up 2s --cycles 1 --dry-run");
     assert!(text.starts_with("# down at 0.000 s\n# up at 1.000 s\n"), "{text}");
+    assert_eq!(lab.listed("agent"), "");
+}
+
+#[test]
+fn the_options_of_the_kinds_are_those_of_a_flap_too() {
+    let lab = Lab::up(1);
+    let dry = |line: &str| lab.json(&format!("--node LAB/agent flap {line} --down 1s --up 2s --cycles 1 --dry-run"));
+    let lossy = dry("lossy etcd1 --percent 20 --per-connection --seed 7");
+    let same = lab.json("--node LAB/agent lossy etcd1 --percent 20 --per-connection --seed 7 --dry-run");
+    assert_eq!(lossy["dry_run"][0]["detail"], same["dry_run"][0]["detail"], "{lossy}");
+    assert!(lossy["dry_run"][0]["rules"].as_str().unwrap().contains("jhash"), "{lossy}");
+    let edges = serde_json::json!([{ "edge": "down", "planned_ms": 0.0 }, { "edge": "up", "planned_ms": 1000.0 }]);
+    assert_eq!(lossy["edges"], edges);
+    let hung = dry("hung-process etcd1:2379 --backlog 3");
+    assert_eq!(hung["dry_run"][0]["detail"], "3", "{hung}");
+    for (kind, option) in [
+        ("dead-process", "--open-connections"),
+        ("hung-process", "--backlog"),
+        ("unreachable", "--code"),
+        ("lossy", "--per-connection"),
+        ("dead-host", "--replace"),
+    ] {
+        let help = |line: &str| lab.done(&format!("{line} --help"));
+        assert!(help(kind).contains(option) && help("flap").contains(option), "{option}");
+    }
+    assert_eq!(lab.listed("agent"), "");
+}
+
+#[test]
+fn it_takes_the_place_of_what_breaks_the_same_peers() {
+    let lab = Lab::up(1);
+    lab.done("--node LAB/agent dead-host etcd1 --name old");
+    let replaced = document(start(&lab, "dead-host etcd1 --down 50ms --up 50ms --cycles 2 --replace"));
+    assert_eq!(replaced["edges"].as_array().unwrap().len(), 4);
     assert_eq!(lab.listed("agent"), "");
 }

@@ -124,6 +124,7 @@ fn what_cannot_be_meant_is_refused_before_anything_is_written() {
     for (line, what) in [
         ("partition --lab LAB etcd1", "cuts nobody off"),
         ("partition --lab LAB etcd1 etcd9", "no node is called \"etcd9\": there are agent, etcd1"),
+        ("partition --lab LAB --isolate etcd9", "no node is called \"etcd9\""),
         ("partition --lab LAB --split ring", "it takes 4"),
         ("partition --lab LAB", "required"),
         ("partition --lab LAB etcd1 agent --split halves", "cannot be used with"),
@@ -137,9 +138,50 @@ fn what_cannot_be_meant_is_refused_before_anything_is_written() {
         assert_eq!(lab.listed("etcd1"), "", "{line}");
     }
     let text = lab.done("partition --lab LAB etcd1 agent --one-way --dry-run");
-    assert!(text.starts_with("# HEARS  agent  etcd1\n# agent  -      yes\n# etcd1  cut    -\n"), "{text}");
+    assert!(text.starts_with("# Who hears whom, if nothing else is in force:\n# HEARS  agent  etcd1\n# agent  -      yes\n# etcd1  cut    -\n"), "{text}");
     let document: Value = lab.json("partition --lab LAB etcd1 agent --dry-run");
     assert_eq!(document["cuts"][0], serde_json::json!({ "from": "etcd1", "to": "agent" }), "{document}");
+}
+
+#[test]
+fn only_the_nodes_that_it_is_about_have_to_be_there() {
+    let lab = Lab::up(2);
+    let file = lab.file(
+        "nodes.toml",
+        "[nodes.a]\nnetns = \"LAB-etcd1\"\ncheck = \"etcd\"\n[nodes.b]\nnetns = \"LAB-etcd2\"\ncheck = \"etcd\"\n\
+         [nodes.gone]\nnetns = \"LAB-gone\"\n[nodes.dead]\nnetns = \"LAB-dead\"\ncheck = \"etcd\"\n",
+    );
+    let output = lab.run(&format!("--nodes {file} partition a b --name split"));
+    let (said, noted) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.contains("in 2 namespaces"), "{output:?}");
+    assert!(noted.contains("left out: node gone: ") && noted.contains("left out: node dead: "), "{noted}");
+    assert!(!lab.pings("etcd1", "etcd2"));
+    lab.done("--node LAB/etcd1 --node LAB/etcd2 heal split");
+    for (line, missing) in
+        [("a gone", "node gone: "), ("--isolate a", "node dead: "), ("--split halves", "node dead: ")]
+    {
+        let output = lab.run(&format!("--nodes {file} partition {line}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains(missing), "{line}: {said}");
+    }
+}
+
+#[test]
+fn a_node_of_a_file_is_a_peer_of_every_kind_by_its_name() {
+    let lab = Lab::up(1);
+    let file = lab.file(
+        "nodes.toml",
+        "[nodes.db]\naddresses = [\"10.77.0.11\"]\n[nodes.me]\nnode = \"LAB/etcd1\"\n[nodes.client]\nnode = \"LAB/agent\"\n",
+    );
+    let on = format!("--nodes {file} --node client");
+    let made = lab.json(&format!("{on} dead-host db --name x"));
+    assert_eq!(made["faults"][0]["peers"][0]["name"], "db", "{made}");
+    lab.done(&format!("{on} probe db:2379 --only connect --timeout 300ms --expect dead-host"));
+    lab.done(&format!("{on} verify x --peer db --timeout 300ms"));
+    lab.done(&format!("{on} heal x"));
+    lab.done(&format!("{on} flap dead-process me:2379 --up 20ms --down 20ms --cycles 1"));
+    let unknown = lab.run(&format!("--nodes {file} --node nobody dead-host db"));
+    assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
 }
 
 /// Who comes second writes the same again; nobody is left without.

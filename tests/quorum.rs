@@ -38,6 +38,36 @@ fn a_dead_a_stopped_and_a_lonely_member_are_told_apart() {
 }
 
 #[test]
+fn wrong_usage_gives_2_and_a_place_is_asked_from_once() {
+    let lab = Lab::up(1);
+    let (none, client) =
+        (lab.file("none.toml", "[nodes]\n"), lab.file("client.toml", "[nodes.a]\nnode = \"LAB/agent\"\n"));
+    for (line, says) in [
+        ("quorum --lab LAB --from nope", "no node is called \"nope\": there are agent, etcd1"),
+        (&format!("--nodes {none} quorum"), "is a member of the cluster"),
+        (&format!("--nodes {client} quorum"), "is a member of the cluster"),
+    ] {
+        let output = lab.run(line);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(says), "{line}: {output:?}");
+    }
+    let seen = lab.quorum("--from agent --from agent");
+    assert_eq!(seen.0["views"].as_array().unwrap().len(), 2, "{}", seen.0);
+}
+
+#[test]
+fn a_member_whose_process_is_dead_is_no_quorum_of_one() {
+    let lab = Lab::up(1);
+    lab.done("lab kill LAB/etcd1");
+    assert_eq!(lab.quorum("").own("etcd1"), ["no", "no", "no"]);
+    let text = lab.done("quorum --lab LAB");
+    assert!(text.contains("no: reaches 0 of 0, and does not answer itself"), "{text}");
+    let file = lab.file("nodes.toml", "[nodes.a]\nnode = \"LAB/etcd1\"\ncheck.command = \"true\"\n");
+    let text = lab.done(&format!("--nodes {file} quorum"));
+    assert!(text.contains("not asked: no client-port"), "{text}");
+}
+
+#[test]
 fn a_machine_that_is_cut_off_lives_for_itself_and_is_gone_for_the_others() {
     let lab = Lab::up(3);
     lab.done("lab unplug LAB/etcd2");
@@ -114,8 +144,8 @@ fn nodes_of_a_file_are_places_and_may_be_checked_by_anything() {
         ("missing", "yes", "no"),
         ("tcp", "yes", "unknown"),
         ("closed", "no", "unknown"),
-        ("command", "no", "yes"),
-        ("slow", "no", "no"),
+        ("command", "unknown", "yes"),
+        ("slow", "unknown", "no"),
     ] {
         let view = seen.view(member, Some("client"));
         assert_eq!((&view["live"]["answer"], &view["quorum"]["answer"]), (&live.into(), &quorum.into()), "{member}");

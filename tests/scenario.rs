@@ -183,10 +183,21 @@ fn what_is_wrong_with_a_file_is_one_line_with_its_place_before_anything_starts()
         let text = format!("[[steps]]\nkill = \"etcd1\"\n\n[[steps]]\n{steps}");
         let output = Play::new(&lab, "wrong", &text).run("");
         let said = String::from_utf8_lossy(&output.stderr);
-        let said: Vec<_> = said.lines().filter(|line| !line.contains("note: seed")).collect();
+        let said: Vec<_> = said.lines().collect();
         assert_eq!((output.status.code(), said.len()), (Some(2), 1), "{steps}: {output:?}");
         assert!(said[0].contains(place) && said[0].contains(what), "{steps}: {said:?}");
     }
+    let text = "[telemetry]\nfrom = [\"agent\", \"nope\"]\n[[steps]]\nsleep = \"1s\"";
+    let output = Play::new(&lab, "telemetry", text).run("");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("telemetry.toml:2: telemetry.from: no node"), "{said}");
+    let text = "[nodes.a]\nnetns = \"LAB-etcd1\"\ncheck.command = \"true\"\n[[steps]]\nwait = { not-live = \"a\" }";
+    let output = Play::new(&lab, "port", text).run("");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(2) && said.contains("port.toml:4: steps[0].wait: a has no client-port"),
+        "{said}"
+    );
     assert_eq!(node_state(&lab, "etcd1"), "runs true", "nothing was started");
 }
 
@@ -316,16 +327,25 @@ fn a_signal_heals_everything_and_is_told() {
 fn a_signal_in_the_middle_of_a_look_or_a_command_is_no_result_of_it() {
     let lab = Lab::up(1);
     for (name, last) in [
-        ("look", "probe = \"10.77.0.99:1 --node agent --only connect --timeout 1500ms\""),
-        ("expectation", "probe = \"10.77.0.99:1 --node agent --only connect --timeout 1500ms --expect alive\""),
+        ("look", "probe = \"10.77.0.99:1 --node agent --only connect --timeout 30s\""),
+        ("expectation", "probe = \"10.77.0.99:1 --node agent --only connect --timeout 30s --expect alive\""),
         ("command", "run = { command = \"sleep 20\" }"),
+        ("wait", "wait = { no-quorum = \"all\" }"),
+        ("name", "pick = { as = \"x\", command = \"sleep 20\" }"),
+        ("restart", "restart = { nodes = \"etcd1\", ready.command = \"sleep 20\" }"),
+        ("silent", "pause = \"etcd1\"\n[[steps]]\nwait = { quorum = \"all\" }"),
     ] {
-        let steps = format!("[[steps]]\nrun = {{ command = \"true\" }}\n\n[[steps]]\n{last}");
+        let steps = format!(
+            "telemetry = {{ patience = \"30s\" }}\n[[steps]]\nrun = {{ command = \"true\" }}\n\n[[steps]]\n{last}"
+        );
         let play = Play::new(&lab, name, &steps);
         let mut child = play.start_until("true: ok");
         std::thread::sleep(Duration::from_millis(300));
+        let start = Instant::now();
         kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(1), "{name}");
+        assert!(start.elapsed() < Duration::from_secs(2), "{name}: {:?}", start.elapsed());
+        assert_eq!(node_state(&lab, "etcd1"), "runs true", "{name}");
         assert_eq!(of(&play.events(), "finish")[0]["outcome"], "interrupted", "{name}");
     }
 }
@@ -386,6 +406,46 @@ fn a_capture_is_taken_on_every_node() {
     let output = playdead().args(words).env("PATH", "/nowhere").output().unwrap();
     assert_eq!(output.status.code(), Some(4), "{output:?}");
     assert!(!none.out.exists());
+}
+
+/// A file system of three pages.
+struct Tiny(PathBuf);
+
+impl Tiny {
+    fn mount(lab: &Lab) -> Self {
+        let at = Path::new(&lab.file("tiny/file", "")).with_file_name("");
+        let mounted =
+            std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=12k", "tmpfs"]).arg(&at).status();
+        assert!(mounted.unwrap().success());
+        Self(at)
+    }
+}
+
+impl Drop for Tiny {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_record_on_a_full_disk_has_no_half_of_a_file_and_the_end_says_so() {
+    let lab = Lab::up(1);
+    let tiny = Tiny::mount(&lab);
+    let steps: String = (0..20).map(|_| "[[steps]]\nrun = { command = \"echo x\" }\n").collect();
+    let play = Play { out: tiny.0.join("out"), ..Play::new(&lab, "full", &steps) };
+    let output = play.run("");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(said.contains("the record is not whole: cannot write ") && said.contains("No space left"), "{said}");
+    for event in play.events() {
+        assert!(event["event"].is_string(), "{event}");
+    }
+    for (name, end) in [("junit.xml", "</testsuites>\n"), ("summary.md", "\n"), ("timeline.svg", "</svg>\n")] {
+        let text = fs::read_to_string(play.out.join(name)).unwrap_or_else(|_| end.to_owned());
+        assert!(text.ends_with(end), "half of {name}: {text}");
+    }
+    let names = fs::read_dir(&play.out).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    assert!(!names.into_iter().any(|name| name.starts_with('.')), "{:?}", fs::read_dir(&play.out));
 }
 
 #[test]

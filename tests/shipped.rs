@@ -22,6 +22,9 @@ fn plays(name: &str, members: u8) -> String {
     }
     let out = Path::new(&out);
     assert!(fs::read_to_string(out.join("junit.xml")).unwrap().contains("failures=\"0\" errors=\"0\""));
+    let logs = fs::read_dir(out.join("logs")).unwrap().flatten();
+    let written = logs.filter(|log| log.metadata().unwrap().len() > 0).count();
+    assert!(written >= usize::from(members), "{written} logs of members");
     fs::read_to_string(out.join("summary.md")).unwrap()
 }
 

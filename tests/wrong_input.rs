@@ -210,3 +210,21 @@ fn in_a_user_namespace_of_ones_own_no_other_rights_are_needed() {
     assert!(output.status.success(), "{output:?}");
     assert!(said.contains("\"active\":true") && said.contains("nothing is in force"), "{said}");
 }
+
+#[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    for flag in ["--help", "--version"] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = playdead().arg(flag).stdout(full).output().unwrap();
+        assert_refused(&output, 1, "No space left", flag);
+    }
+}
+
+#[test]
+fn help_says_with_which_codes_a_verb_ends() {
+    for (verb, says) in [("flap", "Exits with 0 after a signal"), ("verify", "with 3 if something differs")] {
+        let output = playdead().args([verb, "--help"]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(says), "{text}");
+    }
+}

@@ -20,6 +20,8 @@ pub enum Live {
     PeerPort,
     /// It does not answer, and why not.
     No(String),
+    /// It was not asked, and why not.
+    Unknown(String),
 }
 
 /// Whether the cluster answers through a member.
@@ -155,8 +157,8 @@ pub(super) fn http(url: &str, body: Option<&str>, until: Instant) -> Result<(u16
         answer.into_body().read_to_string().map(|text| (status, text))
     });
     read.map_err(|error| match error {
-        ureq::Error::Timeout(_) => silence(patience),
-        ureq::Error::Io(error) if is_timeout(&error) => silence(patience),
+        // However ureq calls it, and in whatever it has wrapped it.
+        _ if Instant::now() >= until => silence(patience),
         ureq::Error::Io(error) => reason(&error),
         other => other.to_string(),
     })
@@ -183,10 +185,33 @@ fn is_timeout(error: &io::Error) -> bool {
 }
 
 pub(super) fn silence(patience: Duration) -> String {
-    format!("no answer in {:.1} s", patience.as_secs_f64())
+    format!("no answer within {:.1} s", patience.as_secs_f64())
 }
 
 /// The kernel's words without Rust's "(os error N)".
 pub(super) fn reason(error: &io::Error) -> String {
     error.raw_os_error().map_or_else(|| error.to_string(), |errno| Errno::from_raw(errno).desc().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_stops_in_the_middle_is_none_in_words_of_our_own() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", server.local_addr().unwrap());
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(|| {
+                let (mut client, _) = server.accept().unwrap();
+                client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab").unwrap();
+                client
+            });
+            let answer = http(&url, None, Instant::now() + Duration::from_millis(300));
+            drop(serving.join());
+            assert_eq!(answer.unwrap_err(), "no answer within 0.3 s");
+        });
+    }
 }

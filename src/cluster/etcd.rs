@@ -4,6 +4,7 @@
 //! linearizable read proves that a majority takes part. A member that is alone after a restart opens its client port
 //! only once it has heard from the others, but serves them on its peer port all the time.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::Instant;
@@ -67,7 +68,11 @@ fn read(client: SocketAddr, until: Instant) -> Result<(), String> {
     }
 }
 
-fn question(client: SocketAddr, path: &str, body: &str, until: Instant) -> Result<Value, String> {
+/// Asks a member's client port, `HOST:PORT`.
+///
+/// # Errors
+/// Why there is no answer, or what it says instead of one.
+pub fn question(client: impl Display, path: &str, body: &str, until: Instant) -> Result<Value, String> {
     let (status, text) = http(&format!("http://{client}/v3/{path}"), Some(body), until)?;
     let answer: Value =
         serde_json::from_str(&text).map_err(|_| "what answers is not etcd's gateway (v3)".to_owned())?;

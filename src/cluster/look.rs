@@ -39,12 +39,14 @@ pub struct Able {
     pub misses: Vec<(String, String)>,
     /// How many members make a quorum, itself counted.
     pub needs: usize,
+    /// Whether it can be counted: not if its own process does not answer.
+    pub serves: bool,
 }
 
 impl Able {
-    /// Whether it and those that it reaches are enough.
+    /// Whether those that it reaches are enough, with itself if it serves.
     pub fn is_enough(&self) -> bool {
-        self.reaches.len() + 1 >= self.needs
+        self.reaches.len() + usize::from(self.serves) >= self.needs
     }
 }
 
@@ -69,7 +71,7 @@ impl View {
 
     /// Whether its process serves, if only the other members.
     pub fn is_live(&self) -> bool {
-        !matches!(self.answer.live, Live::No(_))
+        matches!(self.answer.live, Live::Yes | Live::PeerPort)
     }
 }
 
@@ -181,6 +183,8 @@ fn view(seat: &Seat, from: Option<&From>, members: &[&Seat], until: Instant) -> 
             (ask(node, until), able.and_then(|able| able.join().ok()))
         })
     })?;
+    let serves = !matches!(answer.live, Live::No(_));
+    let able = able.map(|able| Able { serves, ..able });
     Ok(View { node: node.name.clone(), from: from.map(|from| from.label.to_owned()), answer, able })
 }
 
@@ -204,7 +208,7 @@ fn others(node: &Node, members: &[&Seat]) -> Option<Vec<Other>> {
 
 fn able(others: &[Other], members: usize, until: Instant) -> Able {
     let groups: Vec<_> = others.iter().map(|(_, addresses)| addresses.clone()).collect();
-    let mut able = Able { reaches: Vec::new(), misses: Vec::new(), needs: members / 2 + 1 };
+    let mut able = Able { reaches: Vec::new(), misses: Vec::new(), needs: members / 2 + 1, serves: true };
     for ((name, _), reached) in others.iter().zip(reach(&groups, until)) {
         match reached {
             Ok(_) => able.reaches.push(name.clone()),
@@ -244,6 +248,9 @@ fn ask_http(target: Target, path: &str, until: Instant) -> Answer {
 }
 
 fn connects(target: Target, until: Instant) -> Live {
+    if target.client_port.is_none() {
+        return Live::Unknown("no client-port".into());
+    }
     first(target, until).map_or_else(Live::No, |_| Live::Yes)
 }
 

@@ -11,6 +11,9 @@ mod nodes;
 mod zookeeper;
 
 pub use ask::{Answer, Live, Quorum};
+pub use etcd::question as ask_etcd;
 pub use file::{parse as parse_toml, read};
 pub use look::{Able, From, PATIENCE, Snapshot, View, look, wait};
-pub use nodes::{Check, Commands, Node, Nodes, Place, Seat, by_name, members, names, of_lab, open, read_nodes, seat};
+pub use nodes::{
+    Check, Commands, Node, Nodes, Place, Seat, by_name, members, names, of_lab, open, open_needed, read_nodes, seat,
+};

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use serde::{Deserialize, Deserializer};
 
 use super::file;
@@ -245,6 +245,22 @@ pub fn open(nodes: &[Node]) -> Result<Vec<Seat>> {
     nodes.iter().map(|node| open_one(node).with_context(|| format!("node {}", node.name))).collect()
 }
 
+/// The same, but of those that are not `needed` some may be missing: why each is, comes second.
+///
+/// # Errors
+/// When one that is needed is missing.
+pub fn open_needed(nodes: &[Node], needed: impl Fn(&Node) -> bool) -> Result<(Vec<Seat>, Vec<Error>)> {
+    let (mut seats, mut missing) = (Vec::new(), Vec::new());
+    for node in nodes {
+        match open_one(node).with_context(|| format!("node {}", node.name)) {
+            Ok(seat) => seats.push(seat),
+            Err(error) if needed(node) => return Err(error),
+            Err(error) => missing.push(error),
+        }
+    }
+    Ok((seats, missing))
+}
+
 fn open_one(node: &Node) -> Result<Seat> {
     let mut node = node.clone();
     let ns = node.place.as_ref().map(Place::open).transpose()?;
@@ -273,14 +289,6 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// The name of a lab's node that does not say whose.
-    pub fn without_lab(&mut self) -> Option<&mut String> {
-        match self {
-            Self::Node(name) if !name.contains('/') => Some(name),
-            _ => None,
-        }
-    }
-
     /// As `ip netns` knows it, where it does.
     pub fn netns(&self) -> Option<String> {
         match self {
@@ -310,19 +318,22 @@ impl Place {
 ///
 /// # Errors
 /// When there is none; says which there are.
-pub fn by_name<'a>(nodes: &'a [Node], name: &str) -> Result<&'a Node> {
-    let found = nodes.iter().find(|node| node.name == name);
-    found.ok_or_else(|| anyhow!("no node is called {name:?}: there are {}", names(nodes).join(", ")))
+pub fn by_name<'a>(nodes: &'a [Node], name: &str) -> Result<&'a Node, String> {
+    nodes.iter().find(|node| node.name == name).ok_or_else(|| unknown(name, nodes.iter()))
 }
 
 /// The seat of the node of that name.
 ///
 /// # Errors
 /// When there is none; says which there are.
-pub fn seat<'a>(seats: &'a [Seat], name: &str) -> Result<&'a Seat> {
+pub fn seat<'a>(seats: &'a [Seat], name: &str) -> Result<&'a Seat, String> {
     let found = seats.iter().find(|seat| seat.node.name == name);
-    let names = || seats.iter().map(|seat| seat.node.name.as_str()).collect::<Vec<_>>().join(", ");
-    found.ok_or_else(|| anyhow!("no node is called {name:?}: there are {}", names()))
+    found.ok_or_else(|| unknown(name, seats.iter().map(|seat| &seat.node)))
+}
+
+fn unknown<'a>(name: &str, nodes: impl Iterator<Item = &'a Node>) -> String {
+    let names: Vec<_> = nodes.map(|node| node.name.as_str()).collect();
+    format!("no node is called {name:?}: there are {}", names.join(", "))
 }
 
 /// The names of the nodes.
@@ -334,10 +345,11 @@ pub fn names(nodes: &[Node]) -> Vec<String> {
 ///
 /// # Errors
 /// When none is.
-pub fn members(nodes: &[Node]) -> Result<Vec<String>> {
+pub fn members(nodes: &[Node]) -> Result<Vec<String>, String> {
     let members: Vec<_> = nodes.iter().filter(|node| node.check.is_some()).map(|node| node.name.clone()).collect();
     if members.is_empty() {
-        bail!("none of the nodes {} is a member of the cluster: give them a check", names(nodes).join(", "));
+        let names = names(nodes).join(", ");
+        return Err(format!("none of the nodes ({names}) is a member of the cluster: give them a check"));
     }
     Ok(members)
 }

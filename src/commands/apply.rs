@@ -39,16 +39,16 @@ pub(super) fn run(
     then: Option<&OsStr>,
     json: bool,
 ) -> Result<ExitCode> {
-    check_usage(typed, kind)?;
-    let command = hold::Command::new(&typed.under)?;
+    check_usage(&typed.aim, kind)?;
+    let command = hold::Command::new(&typed.aim.under)?;
     let places = place::resolve(args)?;
-    if typed.dry_run {
+    if typed.aim.dry_run {
         return dry_run(places, kind, typed, json);
     }
     let planned = plan_all(places, kind, typed, socket)?;
     // From here on a signal must not end the process between a write and its undoing.
     let signals = hold::Signals::catch()?;
-    let written = put(planned, typed.replace)?;
+    let written = put(planned, typed.aim.replace)?;
     if let Err(error) = report(&written, json) {
         return Err(take_back(&written, error));
     }
@@ -76,9 +76,7 @@ fn dry_run(places: Vec<Place>, kind: Kind, typed: &FaultArgs, json: bool) -> Res
         }
         planned.notes.iter().for_each(|note| out::note(note));
         if json {
-            let mut document = shown::document(&planned.place.label, &planned.fault);
-            document["rules"] = planned.rules.to_string().into();
-            documents.push(document);
+            documents.push(planned.document_with_rules());
         } else {
             out::print(&format!("# {} in {}\n{}", planned.fault.name, planned.place.label, planned.rules))?;
         }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 use ipnet::IpNet;
 
 use super::flap::FlapArgs;
@@ -15,7 +15,7 @@ use super::quorum::QuorumArgs;
 use super::run::RunArgs;
 use super::verify::VerifyArgs;
 pub use crate::model::time::{duration, pause};
-use crate::model::{Code, Direction, Lifetime, Name, OpenConnections, PeerSpec, Proto, verb};
+use crate::model::{Code, Direction, Kind, Lifetime, Loss, LossScope, Name, OpenConnections, PeerSpec, Proto, verb};
 
 /// Make a peer of a distributed system look dead, exactly.
 ///
@@ -112,6 +112,17 @@ pub enum Verb {
 /// What every kind of fault takes.
 #[derive(Debug, Clone, Args)]
 pub struct FaultArgs {
+    /// Whom it is about.
+    #[command(flatten)]
+    pub aim: AimArgs,
+    /// How long it lasts.
+    #[command(flatten)]
+    pub lifetime: LifetimeArgs,
+}
+
+/// What every kind of fault takes, however long it lasts.
+#[derive(Debug, Clone, Args)]
+pub struct AimArgs {
     /// Who is made to look dead: ADDR, ADDR/PREFIX, ADDR:PORT, ADDR:PORT-PORT, [ADDR6]:PORT, NAME[:PORT], a lab node,
     /// or etcd://HOST:PORT[?leader|followers|others].
     #[arg(value_name = "PEER", required = true)]
@@ -128,9 +139,6 @@ pub struct FaultArgs {
     /// Print the rules as `nft -f` text and change nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// How long it lasts.
-    #[command(flatten)]
-    pub lifetime: LifetimeArgs,
     /// What it lasts for.
     #[command(flatten)]
     pub under: CommandArgs,
@@ -190,7 +198,15 @@ pub struct DeadProcessArgs {
     /// What every fault takes.
     #[command(flatten)]
     pub fault: FaultArgs,
-    /// How connections that are open are ended.
+    /// What this kind takes.
+    #[command(flatten)]
+    pub death: DeathArgs,
+}
+
+/// How a process dies.
+#[derive(Debug, Clone, Args)]
+pub struct DeathArgs {
+    /// dead-process: how connections that are open are ended.
     #[arg(long, value_enum, default_value = "fin", value_name = "HOW")]
     pub open_connections: OpenConnections,
 }
@@ -212,7 +228,15 @@ pub struct HungProcessArgs {
     /// What every fault takes.
     #[command(flatten)]
     pub fault: FaultArgs,
-    /// The backlog of the process's socket: one more connection is taken to each address and port, then SYNs vanish
+    /// What this kind takes.
+    #[command(flatten)]
+    pub hang: HangArgs,
+}
+
+/// How a process hangs.
+#[derive(Debug, Clone, Args)]
+pub struct HangArgs {
+    /// hung-process: the backlog of its socket: one more connection is taken to each address and port, then SYNs vanish
     /// [default: what the listening socket here has left, else 4096, as net.core.somaxconn].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=65_535))]
     pub backlog: Option<u32>,
@@ -224,26 +248,53 @@ pub struct UnreachableArgs {
     /// What every fault takes.
     #[command(flatten)]
     pub fault: FaultArgs,
-    /// Which error the router sends.
+    /// What this kind takes.
+    #[command(flatten)]
+    pub error: ErrorArgs,
+}
+
+/// What a router says.
+#[derive(Debug, Clone, Args)]
+pub struct ErrorArgs {
+    /// unreachable: which error the router sends.
     #[arg(long, value_enum, default_value = "host")]
     pub code: Code,
 }
 
 /// `lossy`
 #[derive(Debug, Clone, Args)]
+#[command(group = ArgGroup::new("how-much").arg("percent").required(true))]
 pub struct LossyArgs {
     /// What every fault takes.
     #[command(flatten)]
     pub fault: FaultArgs,
-    /// How many of a hundred packets are lost (0.01 to 100).
-    #[arg(long, value_name = "P", value_parser = per_myriad)]
-    pub percent: u32,
-    /// Lose whole connections instead of packets: all packets of a connection, or none of them.
-    #[arg(long)]
-    pub per_connection: bool,
+    /// What this kind takes.
+    #[command(flatten)]
+    pub loss: LossArgs,
     /// Which connections are lost; the same seed loses the same ones [default: random, and printed].
     #[arg(long, value_name = "N", requires = "per_connection")]
     pub seed: Option<u32>,
+}
+
+/// What a link loses.
+#[derive(Debug, Clone, Args)]
+pub struct LossArgs {
+    /// lossy: how many of a hundred packets are lost (0.01 to 100).
+    #[arg(long, value_name = "P", required = false, value_parser = per_myriad)]
+    pub percent: u32,
+    /// lossy: lose whole connections instead of packets: all packets of a connection, or none of them.
+    #[arg(long, requires = "percent")]
+    pub per_connection: bool,
+}
+
+impl LossArgs {
+    /// The kind; the seed chooses the connections.
+    pub fn kind(&self, seed: u64) -> Kind {
+        #[expect(clippy::cast_possible_truncation, reason = "any 32 bits of it")]
+        let seed = seed as u32;
+        let scope = if self.per_connection { LossScope::Connection { seed } } else { LossScope::Packet };
+        Kind::Lossy(Loss { per_myriad: self.percent, scope })
+    }
 }
 
 /// `heal`

@@ -12,19 +12,20 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
-use super::cli::{CommandArgs, FaultArgs, LifetimeArgs, PlaceArgs, ScopeArgs, duration, per_myriad};
+use super::apply::Written;
+use super::cli::{AimArgs, DeathArgs, ErrorArgs, FaultArgs, HangArgs, LifetimeArgs, LossArgs, PlaceArgs, duration};
 use super::inforce::{Hits, read};
 use super::place::{self, Place};
 use super::plan::{Planned, check_usage, plan};
-use super::{Usage, apply, closing, hold, out, random_seed, shown, together};
+use super::{Usage, apply, closing, hold, nodes, out, random_seed, shown, together};
 use crate::encode::{Builder, Finalized};
 use crate::kernel::nft::Nft;
 use crate::kernel::timer::{self, Timer};
-use crate::model::{Code, Edge, Kind, Lateness, Loss, LossScope, Name, OpenConnections, PeerSpec, Rhythm, verb};
+use crate::model::{Edge, Kind, Lateness, Name, Rhythm, verb};
 use crate::rules::{LEASE_SET, Table as RuleTable};
 
 /// How much longer than planned a fault may last when this process does not end it.
@@ -36,16 +37,18 @@ const SHOWN: usize = 20;
 
 /// A fault comes and goes, on absolute deadlines.
 ///
-/// Begins with the fault. Ends after --cycles, after --for, with COMMAND, or when interrupted, and then prints the
-/// planned and the actual edges. The fault ends with this process, however that ends.
+/// Begins with the fault. Ends after --cycles, after --for, with COMMAND, or by a signal, and then prints the planned
+/// and the actual edges. Exits with 0 after a signal, too, as with --hold: ending is what was asked for; with COMMAND,
+/// with its exit code. The fault ends with this process, however that ends.
 #[derive(Debug, Clone, Args)]
+#[command(group = ArgGroup::new("drawn").args(["jitter", "per_connection"]).multiple(true))]
 pub struct FlapArgs {
     /// What comes and goes.
-    #[arg(value_name = "KIND", value_parser = verb::ALL)]
+    #[arg(value_name = "KIND", value_parser = verb::ALL, requires_if(verb::LOSSY, "percent"))]
     pub kind: String,
-    /// Who is made to look dead, as for each kind.
-    #[arg(value_name = "PEER", required = true)]
-    pub peers: Vec<PeerSpec>,
+    /// Whom it is about.
+    #[command(flatten)]
+    pub aim: AimArgs,
     /// How long it is healthy each time.
     #[arg(long, value_name = "D", value_parser = duration)]
     pub up: Duration,
@@ -55,8 +58,8 @@ pub struct FlapArgs {
     /// By how many percent these times vary (0 to 90).
     #[arg(long, value_name = "P", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=90))]
     pub jitter: u8,
-    /// The same seed varies them in the same way [default: random, and printed].
-    #[arg(long, value_name = "N", requires = "jitter")]
+    /// The same seed varies them, and chooses lossy's connections, in the same way [default: random, and printed].
+    #[arg(long, value_name = "N", requires = "drawn")]
     pub seed: Option<u64>,
     /// How often the fault comes.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -64,88 +67,71 @@ pub struct FlapArgs {
     /// When it is over.
     #[arg(long = "for", value_name = "D", value_parser = duration)]
     pub total: Option<Duration>,
-    /// Which of their traffic.
+    /// Of dead-process.
     #[command(flatten)]
-    pub scope: ScopeArgs,
-    /// What the fault is called [default: made of the kind and the peers].
-    #[arg(long, value_name = "NAME")]
-    pub name: Option<Name>,
-    /// dead-process: how connections that are open are ended, each time.
-    #[arg(long, value_enum, default_value = "fin", value_name = "HOW")]
-    pub open_connections: OpenConnections,
-    /// unreachable: which error the router sends.
-    #[arg(long, value_enum, default_value = "host")]
-    pub code: Code,
-    /// lossy: how many of a hundred packets are lost (0.01 to 100).
-    #[arg(long, value_name = "P", value_parser = per_myriad, required_if_eq("kind", verb::LOSSY))]
-    pub percent: Option<u32>,
-    /// Print the planned edges and the rules, and change nothing.
-    #[arg(long)]
-    pub dry_run: bool,
-    /// What it lasts for.
+    pub death: DeathArgs,
+    /// Of hung-process.
     #[command(flatten)]
-    pub under: CommandArgs,
+    pub hang: HangArgs,
+    /// Of unreachable.
+    #[command(flatten)]
+    pub error: ErrorArgs,
+    /// Of lossy.
+    #[command(flatten)]
+    pub loss: Option<LossArgs>,
 }
 
 impl FlapArgs {
     /// The kind, the rhythm, and the fault that comes and goes.
     pub(super) fn meaning(&self) -> Result<(Kind, Rhythm, FaultArgs)> {
-        let (kind, rhythm) = (self.kind()?, self.rhythm());
-        let fault = self.fault(&rhythm);
-        check_usage(&fault, kind)?;
+        let rhythm = self.rhythm();
+        let kind = self.kind(rhythm.seed)?;
+        check_usage(&self.aim, kind)?;
+        // Under a lease that outlasts each time.
+        let lifetime = LifetimeArgs { lease: Some(rhythm.longest_down() + MARGIN), hold: false };
+        let fault = FaultArgs { aim: self.aim.clone(), lifetime };
         Ok((kind, rhythm, fault))
     }
 
-    fn kind(&self) -> Result<Kind> {
+    fn kind(&self, seed: u64) -> Result<Kind> {
         Ok(match self.kind.as_str() {
             verb::DEAD_HOST => Kind::DeadHost,
-            verb::DEAD_PROCESS => Kind::DeadProcess(self.open_connections),
+            verb::DEAD_PROCESS => Kind::DeadProcess(self.death.open_connections),
             verb::HUSH => Kind::Hush,
-            verb::HUNG_PROCESS => Kind::HungProcess(None),
-            verb::UNREACHABLE => Kind::Unreachable(self.code),
-            verb::LOSSY => {
-                let per_myriad = self.percent.context("lossy needs --percent")?;
-                Kind::Lossy(Loss { per_myriad, scope: LossScope::Packet })
-            }
+            verb::HUNG_PROCESS => Kind::HungProcess(self.hang.backlog),
+            verb::UNREACHABLE => Kind::Unreachable(self.error.code),
+            verb::LOSSY => self.loss.as_ref().context("lossy needs --percent")?.kind(seed),
             _ => Kind::Rebooted,
         })
     }
 
     fn rhythm(&self) -> Rhythm {
-        let seed = self.seed.unwrap_or_else(|| {
-            let seed = random_seed().into();
-            if self.jitter > 0 {
-                out::note(&format!("seed {seed}: --seed {seed} varies the times in the same way"));
-            }
-            seed
-        });
+        let seed = self.seed.unwrap_or_else(|| random_seed().into());
         let Self { up, down, jitter, cycles, total, .. } = *self;
         Rhythm { up, down, jitter, seed, cycles, total }
     }
 
-    /// The fault that comes and goes, under a lease that outlasts each time.
-    fn fault(&self, rhythm: &Rhythm) -> FaultArgs {
-        FaultArgs {
-            peers: self.peers.clone(),
-            scope: self.scope.clone(),
-            name: self.name.clone(),
-            replace: false,
-            dry_run: self.dry_run,
-            lifetime: LifetimeArgs { lease: Some(rhythm.longest_down() + MARGIN), hold: false },
-            under: self.under.clone(),
-        }
+    /// Whether something depends on a seed that nobody gave.
+    fn draws(&self) -> bool {
+        let connections = self.loss.as_ref().is_some_and(|loss| loss.per_connection);
+        self.seed.is_none() && (self.jitter > 0 || connections)
     }
 }
 
 pub(super) fn run(args: &PlaceArgs, typed: &FlapArgs, json: bool) -> Result<ExitCode> {
-    let (kind, rhythm, fault) = typed.meaning()?;
-    let command = hold::Command::new(&typed.under)?;
+    let (kind, rhythm, mut fault) = typed.meaning()?;
+    fault.aim.peers = nodes::peers_of_file(args, &fault.aim.peers)?;
+    let command = hold::Command::new(&typed.aim.under)?;
     let planned = plan_all(place::resolve(args)?, kind, &fault)?;
-    if typed.dry_run {
-        return dry_run(&rhythm, &planned);
+    if typed.draws() {
+        let seed = rhythm.seed;
+        out::note(&format!("seed {seed}: --seed {seed} makes the same again"));
+    }
+    if typed.aim.dry_run {
+        return dry_run(&rhythm, &planned, json);
     }
     let signals = hold::Signals::catch()?;
-    let flapping = prepare(planned)?;
+    let flapping = prepare(planned, typed.aim.replace)?;
     announce(&rhythm, &flapping, json)?;
     let (timer, stop) = Timer::new()?;
     let closer = command.is_none().then(|| signals.closer());
@@ -177,9 +163,9 @@ pub(super) fn plan_all(places: Vec<Place>, kind: Kind, fault: &FaultArgs) -> Res
     let mut planned = Vec::new();
     for place in places {
         let nft = apply::socket(&place)?;
-        let asked = if fault.dry_run { super::inforce::outline(&nft).is_ok() } else { true };
+        let asked = if fault.aim.dry_run { super::inforce::outline(&nft).is_ok() } else { true };
         let mut plan = plan(place, kind, fault, asked.then_some(&nft))?;
-        if fault.name.is_none() {
+        if fault.aim.name.is_none() {
             rename(&mut plan)?;
         }
         planned.push((plan, nft));
@@ -199,14 +185,13 @@ fn rename(plan: &mut Planned) -> Result<()> {
 
 /// A place in which the fault comes and goes.
 pub(super) struct Flapping {
-    pub(super) planned: Planned,
-    nft: Arc<Nft>,
+    pub(super) written: Written,
     down: Finalized,
     up: Finalized,
 }
 
 /// Writes the tables with their gates shut, and makes the transactions of both edges.
-pub(super) fn prepare(mut planned: Vec<(Planned, Arc<Nft>)>) -> Result<Vec<Flapping>> {
+pub(super) fn prepare(mut planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> Result<Vec<Flapping>> {
     let mut edges = Vec::new();
     for (plan, _) in &mut planned {
         edges.push(batches(plan));
@@ -215,10 +200,10 @@ pub(super) fn prepare(mut planned: Vec<(Planned, Arc<Nft>)>) -> Result<Vec<Flapp
             table.sets.iter_mut().filter(|set| set.name == LEASE_SET).for_each(|gate| gate.elements.clear());
         }
     }
-    let written = together::write(planned, false)?.written;
+    let written = together::write(planned, replace)?.written;
     // The order is the same: a plan that has rules is never left out.
     ensure!(written.len() == edges.len(), "a place was left out");
-    let flapping = |(one, (down, up)): (apply::Written, _)| Flapping { planned: one.planned, nft: one.nft, down, up };
+    let flapping = |(written, (down, up))| Flapping { written, down, up };
     Ok(written.into_iter().zip(edges).map(flapping).collect())
 }
 
@@ -267,7 +252,7 @@ pub(super) fn beat(
 ) -> Result<Record> {
     let start = timer::now()? + LEAD;
     let since = || timer::now().map(|now| now.saturating_sub(start));
-    let fault = &flapping.first().context("no place")?.planned.fault;
+    let fault = &flapping.first().context("no place")?.written.planned.fault;
     let (name, shown) = (fault.name.clone(), format!("{} {}", fault.kind.verb(), shown::peers(&fault.peers)));
     let (beats, hits, notes, closed) = (Vec::new(), Vec::new(), Vec::new(), closing::Closed::default());
     let mut record = Record { name, shown, start, beats, closed, hits, notes };
@@ -280,14 +265,16 @@ pub(super) fn beat(
             let woke = since()?;
             for one in flapping {
                 let batch = if edge.down { &one.down } else { &one.up };
-                one.nft.commit(batch).with_context(|| format!("place {}", one.planned.place.label))?;
+                let Written { planned, nft, .. } = &one.written;
+                nft.commit(batch).with_context(|| format!("place {}", planned.place.label))?;
             }
             let beat = Beat { edge, woke, done: since()? };
             record.beats.push(beat);
             told(beat);
             if edge.down && matches!(fault.kind, Kind::DeadProcess(_)) {
                 // Beside the edges: on a slow path it takes a round trip.
-                closing.extend(flapping.iter().map(|Flapping { planned, .. }| {
+                closing.extend(flapping.iter().map(|one| {
+                    let planned = &one.written.planned;
                     scope.spawn(move || closing::close(&planned.place.ns, &planned.fault))
                 }));
             }
@@ -300,16 +287,16 @@ pub(super) fn beat(
         }
         Ok(())
     })?;
-    for one in flapping {
-        let faults = read(&one.nft)?.into_iter().filter(|fault| fault.name == record.name);
-        record.hits.extend(faults.map(|fault| (one.planned.place.label.clone(), fault.to, fault.from)));
+    for Flapping { written: Written { planned, nft, .. }, .. } in flapping {
+        let faults = read(nft)?.into_iter().filter(|fault| fault.name == record.name);
+        record.hits.extend(faults.map(|fault| (planned.place.label.clone(), fault.to, fault.from)));
     }
     record.notes.extend(record.closed.warnings());
     Ok(record)
 }
 
 fn announce(rhythm: &Rhythm, flapping: &[Flapping], json: bool) -> Result<()> {
-    for Flapping { planned, .. } in flapping {
+    for Flapping { written: Written { planned, .. }, .. } in flapping {
         planned.notes.iter().for_each(|note| out::note(note));
         if !json {
             let (fault, place) = (&planned.fault, &planned.place.label);
@@ -324,7 +311,17 @@ fn announce(rhythm: &Rhythm, flapping: &[Flapping], json: bool) -> Result<()> {
     Ok(())
 }
 
-fn dry_run(rhythm: &Rhythm, planned: &[(Planned, Arc<Nft>)]) -> Result<ExitCode> {
+fn dry_run(rhythm: &Rhythm, planned: &[(Planned, Arc<Nft>)], json: bool) -> Result<ExitCode> {
+    if json {
+        let edge = |edge: Edge| json!({ "edge": name_of(edge), "planned_ms": ms(edge.at) });
+        let documents = planned.iter().map(|(plan, _)| plan.document_with_rules());
+        out::print_json(&json!({
+            "format": shown::FORMAT,
+            "edges": rhythm.edges().take(SHOWN).map(edge).collect::<Vec<_>>(),
+            "dry_run": documents.collect::<Vec<_>>(),
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut text = String::new();
     for edge in rhythm.edges().take(SHOWN) {
         let _ = writeln!(text, "# {} at {:.3} s", name_of(edge), edge.at.as_secs_f64());

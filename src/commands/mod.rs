@@ -31,17 +31,17 @@ mod verify_text;
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
 use clap::error::ErrorKind;
 
-use cli::{Cli, FaultArgs, PlaceArgs, Verb};
+use cli::{AimArgs, Cli, FaultArgs, PlaceArgs, Verb};
 
 use crate::kernel::Missing;
-use crate::model::{Kind, Loss, LossScope};
+use crate::model::Kind;
 
 /// What was typed makes no sense: the exit code is 2.
 #[derive(Debug)]
@@ -78,8 +78,14 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     ) {
-        let _ = error.print();
-        return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        let printed = error.print().and_then(|()| std::io::stdout().flush());
+        return match out::written(printed) {
+            Ok(_) => ExitCode::from(if error.use_stderr() { 2 } else { 0 }),
+            Err(error) => {
+                out::error(&format!("{error:#}"));
+                ExitCode::FAILURE
+            }
+        };
     }
     out::error(&format!("{} (see playdead --help)", one_line(error)));
     ExitCode::from(2)
@@ -119,7 +125,9 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         | Verb::Lossy(_)
         | Verb::Rebooted(_) => {
             let (kind, args, then) = broken(&cli.verb).ok_or_else(|| Usage("not a kind of fault".into()))?;
-            apply::run(place, kind, args, then, json)
+            let aim = AimArgs { peers: nodes::peers_of_file(place, &args.aim.peers)?, ..args.aim.clone() };
+            let args = FaultArgs { aim, ..args.clone() };
+            apply::run(place, kind, &args, then, json)
         }
     }
 }
@@ -128,25 +136,22 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
 fn broken(verb: &Verb) -> Option<(Kind, &FaultArgs, Option<&OsStr>)> {
     Some(match verb {
         Verb::DeadHost(args) => (Kind::DeadHost, args, None),
-        Verb::DeadProcess(args) => (Kind::DeadProcess(args.open_connections), &args.fault, None),
+        Verb::DeadProcess(args) => (Kind::DeadProcess(args.death.open_connections), &args.fault, None),
         Verb::Hush(args) => (Kind::Hush, &args.fault, args.then.as_deref()),
-        Verb::HungProcess(args) => (Kind::HungProcess(args.backlog), &args.fault, None),
-        Verb::Unreachable(args) => (Kind::Unreachable(args.code), &args.fault, None),
-        Verb::Lossy(args) => (Kind::Lossy(loss(args)), &args.fault, None),
+        Verb::HungProcess(args) => (Kind::HungProcess(args.hang.backlog), &args.fault, None),
+        Verb::Unreachable(args) => (Kind::Unreachable(args.error.code), &args.fault, None),
+        Verb::Lossy(args) => (loss(args), &args.fault, None),
         Verb::Rebooted(args) => (Kind::Rebooted, args, None),
         _ => return None,
     })
 }
 
-fn loss(args: &cli::LossyArgs) -> Loss {
-    let scope = if args.per_connection {
-        let seed = args.seed.unwrap_or_else(random_seed);
+fn loss(args: &cli::LossyArgs) -> Kind {
+    let seed = args.seed.unwrap_or_else(random_seed);
+    if args.loss.per_connection {
         out::note(&format!("seed {seed}: --seed {seed} loses the same connections again"));
-        LossScope::Connection { seed }
-    } else {
-        LossScope::Packet
-    };
-    Loss { per_myriad: args.percent, scope }
+    }
+    args.loss.kind(seed.into())
 }
 
 /// Any number will do: it is printed, so that the run can be repeated.
@@ -157,13 +162,13 @@ fn random_seed() -> u32 {
     seed
 }
 
-fn run_probe(place: &PlaceArgs, args: &probe::ProbeArgs, json: bool) -> Result<ExitCode> {
-    let places = place::resolve(place)?;
+fn run_probe(args: &PlaceArgs, how: &probe::ProbeArgs, json: bool) -> Result<ExitCode> {
+    let places = place::resolve(args)?;
     let [place] = places.as_slice() else {
         return Err(Usage("probe looks from one place: name one".into()).into());
     };
-    let targets = peers::socket_addresses(place, &args.peers)?;
-    probe::run(args, &place.ns, &targets, json)
+    let targets = peers::socket_addresses(place, &nodes::peers_of_file(args, &how.peers)?)?;
+    probe::run(how, &place.ns, &targets, json)
 }
 
 /// Whether to draw for a person.

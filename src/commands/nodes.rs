@@ -8,8 +8,8 @@ use clap::Args;
 use super::Usage;
 use super::cli::PlaceArgs;
 use super::{peers, place};
-use crate::cluster::{self, Node};
-use crate::model::PeerSpec;
+use crate::cluster::{self, From, Node, Seat};
+use crate::model::{Host, PeerSpec};
 
 /// Which lab, where no file is given.
 #[derive(Debug, Clone, Args)]
@@ -30,6 +30,30 @@ pub(super) fn of(place: &PlaceArgs, cluster: &ClusterArgs) -> Result<Vec<Node>> 
 /// The nodes of a file. One that is wrong is wrong usage.
 pub(super) fn of_file(file: &Path) -> Result<Vec<Node>> {
     cluster::read_nodes(file).map_err(|error| Usage(format!("{error:#}")).into())
+}
+
+/// Nodes as places to ask from.
+pub(super) fn as_places<'a>(seats: &'a [Seat], names: &'a [String]) -> Result<Vec<From<'a>>> {
+    let place = |name: &'a String| Ok(From { label: name, ns: cluster::seat(seats, name).map_err(Usage)?.ns()? });
+    names.iter().map(place).collect()
+}
+
+/// Peers that are called as nodes stand for these, whatever the place knows by that name.
+pub(super) fn as_peers(peers: &[PeerSpec], seats: &[Seat]) -> Vec<PeerSpec> {
+    let of = |peer: &PeerSpec| {
+        let Host::Name(name) = &peer.host else { return peer.clone() };
+        let Ok(Seat { node, .. }) = cluster::seat(seats, name) else { return peer.clone() };
+        PeerSpec { host: Host::Node { name: name.clone(), addresses: node.addresses.clone() }, ..peer.clone() }
+    };
+    peers.iter().map(of).collect()
+}
+
+/// The same with the nodes of the file of `--nodes`, if one is given. Only those that are meant have to be there.
+pub(super) fn peers_of_file(place: &PlaceArgs, peers: &[PeerSpec]) -> Result<Vec<PeerSpec>> {
+    let Some(file) = &place.nodes else { return Ok(peers.to_vec()) };
+    let mut nodes = of_file(file)?;
+    nodes.retain(|node| peers.iter().any(|peer| matches!(&peer.host, Host::Name(name) if *name == node.name)));
+    Ok(as_peers(peers, &cluster::open(&nodes)?))
 }
 
 /// The members of a live cluster, asked from the one place that is named.

@@ -12,7 +12,12 @@ pub(super) fn print(text: &str) -> Result<()> {
 /// The same, and tells whether somebody still reads.
 pub(super) fn print_while_read(text: &str) -> Result<bool> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Whether somebody still reads what was written there.
+pub(super) fn written(result: io::Result<()>) -> Result<bool> {
+    match result {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         other => other.map(|()| true).context("cannot write the result to standard output"),
     }

@@ -19,7 +19,7 @@ use super::place::{self, Place};
 use super::plan::{Planned, now};
 use super::together::{self, Together};
 use super::{Usage, apply, facts, hold, out, random_seed, shown};
-use crate::cluster::{self, PATIENCE, Seat};
+use crate::cluster::{self, Node, PATIENCE, Seat};
 use crate::kernel::nft::Nft;
 use crate::model::{Direction, Fault, Kind, Lifetime, Name, Partition, Proto, Split, Target};
 use crate::rules::{Ruleset, compile};
@@ -67,15 +67,33 @@ pub struct PartitionArgs {
     pub under: CommandArgs,
 }
 
+impl PartitionArgs {
+    /// Those that are named; where the members are split, or asked who leads, all of them.
+    fn needs(&self, node: &Node) -> bool {
+        let mut named = self.groups.iter().flat_map(|group| group.split(',')).chain(self.isolate.as_deref());
+        named.any(|name| name == node.name) || (self.groups.is_empty() && node.check.is_some())
+    }
+}
+
 pub(super) fn run(place: &PlaceArgs, typed: &PartitionArgs, json: bool) -> Result<ExitCode> {
     if place::is_named(place) {
         return Err(Usage("a partition is made in the places of its nodes: name no other".into()).into());
     }
     let command = hold::Command::new(&typed.under)?;
-    let seats = cluster::open(&nodes::of(place, &typed.nodes)?)?;
+    let all = nodes::of(place, &typed.nodes)?;
+    let (seats, missing) = cluster::open_needed(&all, |node| typed.needs(node))?;
+    for error in missing {
+        out::note(&format!("left out: {error:#}"));
+    }
+    let by_chance = typed.split.is_some() || typed.isolate.as_deref() == Some("a-follower");
+    let drawn = (by_chance && typed.seed.is_none()).then(|| random_seed().into());
+    let typed = &PartitionArgs { seed: typed.seed.or(drawn), ..typed.clone() };
     let partition = partition(typed, &seats)?;
     let lifetime = typed.lifetime.lasting(!typed.under.command.is_empty());
     let planned = plan(seats, &partition, typed.name.as_ref(), lifetime, apply::socket)?;
+    if let Some(seed) = drawn {
+        out::note(&format!("seed {seed}: --seed {seed} chooses the same again"));
+    }
     if typed.dry_run {
         return dry_run(&partition, &planned, json);
     }
@@ -91,17 +109,19 @@ pub(super) fn run(place: &PlaceArgs, typed: &PartitionArgs, json: bool) -> Resul
     }
 }
 
-/// What is meant, the live cluster asked where it has to be.
+/// What is meant, the live cluster asked where it has to be, and drawn by the seed.
 pub(super) fn partition(typed: &PartitionArgs, seats: &[Seat]) -> Result<Partition> {
     let all: Vec<_> = seats.iter().map(|seat| seat.node.clone()).collect();
     let names = cluster::names(&all);
+    let members = || cluster::members(&all).map_err(Usage);
+    let seed = typed.seed.unwrap_or_default();
     let made = match (&typed.isolate, typed.split) {
         (Some(node), _) => {
-            let node = choose(node, typed.seed, seats)?;
-            cluster::by_name(&all, &node)?;
-            Partition::isolate(&names, &cluster::members(&all)?, &node, typed.one_way)
+            let node = choose(node, seats, seed)?;
+            cluster::by_name(&all, &node).map_err(Usage)?;
+            Partition::isolate(&names, &members()?, &node, typed.one_way)
         }
-        (None, Some(how)) => Partition::split(&names, &cluster::members(&all)?, how, seed(typed.seed), typed.one_way),
+        (None, Some(how)) => Partition::split(&names, &members()?, how, seed, typed.one_way),
         (None, None) => {
             let groups = typed.groups.iter().map(|group| group.split(',').map(str::to_owned).collect::<Vec<_>>());
             Partition::new(&names, &groups.collect::<Vec<_>>(), typed.one_way)
@@ -110,26 +130,18 @@ pub(super) fn partition(typed: &PartitionArgs, seats: &[Seat]) -> Result<Partiti
     made.map_err(|error| Usage(error).into())
 }
 
-fn seed(typed: Option<u64>) -> u64 {
-    typed.unwrap_or_else(|| {
-        let seed = random_seed().into();
-        out::note(&format!("seed {seed}: --seed {seed} chooses the same again"));
-        seed
-    })
-}
-
 /// The member that is meant by what it is now.
-pub(super) fn choose(node: &str, typed: Option<u64>, seats: &[Seat]) -> Result<String> {
+fn choose(node: &str, seats: &[Seat], seed: u64) -> Result<String> {
     if !["leader", "a-follower"].contains(&node) {
         return Ok(node.to_owned());
     }
-    let seen = cluster::look(seats, &[], PATIENCE)?;
-    let leader = seen.leader().context("no member with a quorum names a leader now: see playdead quorum")?;
+    let now = cluster::look(seats, &[], PATIENCE)?;
+    let leader = now.leader().context("no member with a quorum names a leader now: see playdead quorum")?;
     if node == "leader" {
         return Ok(leader.to_owned());
     }
-    let followers: Vec<_> = seen.with_quorum().into_iter().filter(|member| *member != leader).collect();
-    let chosen = fastrand::Rng::with_seed(seed(typed)).choice(followers);
+    let followers: Vec<_> = now.with_quorum().into_iter().filter(|member| *member != leader).collect();
+    let chosen = fastrand::Rng::with_seed(seed).choice(followers);
     Ok(chosen.context("no member follows the leader now: see playdead quorum")?.to_owned())
 }
 
@@ -215,13 +227,8 @@ fn plan_one(place: Place, mut peers: Vec<Target>, lifetime: Lifetime, nft: &Nft)
 fn dry_run(partition: &Partition, planned: &[(Planned, Arc<Nft>)], json: bool) -> Result<ExitCode> {
     let planned = planned.iter().map(|(plan, _)| plan).filter(|plan| !plan.rules.tables.is_empty());
     if json {
-        let with_rules = |plan: &Planned| {
-            let mut document = shown::document(&plan.place.label, &plan.fault);
-            document["rules"] = plan.rules.to_string().into();
-            document
-        };
         let mut document = document(partition);
-        document["dry_run"] = planned.map(with_rules).collect();
+        document["dry_run"] = planned.map(Planned::document_with_rules).collect();
         out::print_json(&document)?;
         return Ok(ExitCode::SUCCESS);
     }

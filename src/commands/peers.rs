@@ -1,15 +1,15 @@
 //! PEER: from what was typed to addresses, looked up in the place.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use ipnet::IpNet;
 use serde_json::Value;
 
 use super::Usage;
 use super::place::Place;
-use crate::cluster::{Check, Commands, Node};
+use crate::cluster::{Check, Commands, Node, ask_etcd};
 use crate::kernel::resolve;
 use crate::model::{Host, Kind, Members, PeerSpec, Ports, Target, checked};
 
@@ -33,6 +33,7 @@ fn of_spec(place: &Place, spec: &PeerSpec, with_ports: bool) -> Result<Vec<Targe
     match &spec.host {
         Host::Net(net) => Ok(vec![Target { net: *net, ports: spec.ports, label: None }]),
         Host::Name(name) => labelled(&addresses(place, name)?, spec.ports, name),
+        Host::Node { name, addresses } => labelled(addresses, spec.ports, name),
         Host::Etcd { endpoint, which } => etcd_members(place, endpoint, *which, with_ports),
     }
 }
@@ -69,10 +70,10 @@ pub(super) fn plain(place: &Place, specs: &[PeerSpec]) -> Result<Vec<Target>> {
 }
 
 /// Where to send probes: every address of every peer, with its port.
-pub(super) fn socket_addresses(place: &Place, peers: &[String]) -> Result<Vec<SocketAddr>> {
+pub(super) fn socket_addresses(place: &Place, peers: &[PeerSpec]) -> Result<Vec<SocketAddr>> {
     let mut found = Vec::new();
-    for peer in peers {
-        let spec: PeerSpec = peer.parse().map_err(Usage)?;
+    for spec in peers {
+        let peer = &spec.text;
         let ports = match spec.ports {
             None => return Err(Usage(format!("{peer}: a probe needs a port: write {peer}:PORT")).into()),
             Some(ports) if ports.first != ports.last => {
@@ -81,7 +82,7 @@ pub(super) fn socket_addresses(place: &Place, peers: &[String]) -> Result<Vec<So
             }
             Some(ports) => ports,
         };
-        for target in of_spec(place, &spec, true).with_context(|| format!("{peer}, looked up {}", where_is(place)))? {
+        for target in of_spec(place, spec, true).with_context(|| format!("{peer}, looked up {}", where_is(place)))? {
             if target.net.prefix_len() != target.net.max_prefix_len() {
                 return Err(Usage(format!("{peer}: a probe needs an address, not a prefix")).into());
             }
@@ -130,12 +131,9 @@ fn etcd_node(place: &Place, member: &Value) -> Result<Node> {
 
 fn members(place: &Place, endpoint: &str, which: Members) -> Result<Vec<Value>> {
     let ask = |path: &str| -> Result<Value> {
-        let url = format!("http://{endpoint}/v3/{path}");
-        let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(ETCD_PATIENCE)).build().into();
-        let answer =
-            place.ns.run_with_etc(|| agent.post(&url).send("{}").map(|answer| answer.into_body().read_to_string()));
-        let text = answer?.and_then(|text| text).with_context(|| format!("no etcd member answers at {endpoint}"))?;
-        serde_json::from_str(&text).with_context(|| format!("what answers at {endpoint} is not etcd's gateway (v3)"))
+        let until = Instant::now() + ETCD_PATIENCE;
+        let answer = place.ns.run_with_etc(|| ask_etcd(endpoint, path, "{}", until))?;
+        answer.map_err(|why| anyhow!("no etcd member answers at {endpoint}: {why}"))
     };
     let mut list = ask("cluster/member/list")?;
     let status = ask("maintenance/status")?;
@@ -169,8 +167,7 @@ fn of_member(place: &Place, member: &Value, urls: &str) -> Result<Vec<Target>> {
     let mut targets = Vec::new();
     for url in member[urls].as_array().into_iter().flatten().filter_map(Value::as_str) {
         let authority = url.split_once("://").map_or(url, |(_, rest)| rest).trim_end_matches('/');
-        let spec: PeerSpec =
-            authority.parse().map_err(|error| anyhow::anyhow!("member {name} advertises {url}: {error}"))?;
+        let spec: PeerSpec = authority.parse().map_err(|error| anyhow!("member {name} advertises {url}: {error}"))?;
         let found = of_spec(place, &spec, true)?.into_iter();
         targets.extend(found.map(|target| Target { label: Some(name.clone()), ..target }));
     }

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 
+use super::Usage;
 use super::cli::PlaceArgs;
 use super::nodes;
 use crate::cluster;
@@ -65,7 +66,7 @@ fn node(args: &PlaceArgs, name: &str) -> Result<Place> {
         return Ok(Place { label: node.netns.clone(), ns: node.namespace()? });
     };
     let nodes = nodes::of_file(file)?;
-    let place = cluster::by_name(&nodes, name)?.place.as_ref();
+    let place = cluster::by_name(&nodes, name).map_err(Usage)?.place.as_ref();
     let place = place.with_context(|| format!("{}: the node {name} has no place", file.display()))?;
     Ok(Place { label: place.to_string(), ns: place.open().with_context(|| format!("node {name}"))? })
 }

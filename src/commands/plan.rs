@@ -2,12 +2,13 @@
 
 use anyhow::Result;
 use ipnet::IpNet;
+use serde_json::Value;
 
-use super::Usage;
-use super::cli::FaultArgs;
+use super::cli::{AimArgs, FaultArgs};
 use super::facts::{self, Ways};
 use super::peers::targets;
 use super::place::Place;
+use super::{Usage, shown};
 use crate::kernel::conntrack;
 use crate::kernel::nft::Nft;
 use crate::model::{BridgeReject, Fault, Host, Kind, Name, OpenConnections, Proto, Target, Vantage};
@@ -23,24 +24,33 @@ pub(super) struct Planned {
     pub(super) notes: Vec<String>,
 }
 
+impl Planned {
+    /// As `--dry-run --json` prints it.
+    pub(super) fn document_with_rules(&self) -> Value {
+        let mut document = shown::document(&self.place.label, &self.fault);
+        document["rules"] = self.rules.to_string().into();
+        document
+    }
+}
+
 /// Looks the peers up in the place and compiles. Without `nft` (a dry run without privilege) the kernel's abilities
 /// are taken for granted.
 pub(super) fn plan(place: Place, kind: Kind, typed: &FaultArgs, nft: Option<&Nft>) -> Result<Planned> {
     let mut notes = Vec::new();
-    let peers = reached(targets(&place, &typed.peers, kind)?, &typed.scope.with, &mut notes)?;
-    let first = typed.peers[0].canonical();
+    let peers = reached(targets(&place, &typed.aim.peers, kind)?, &typed.aim.scope.with, &mut notes)?;
+    let first = typed.aim.peers[0].canonical();
     let mut fault = Fault {
         // Until the digest is known.
         name: Name::made_up(kind, &first, 0),
         kind,
         peers,
-        with: typed.scope.with.clone(),
-        direction: typed.scope.direction,
-        proto: typed.scope.proto,
-        lifetime: typed.lifetime.lasting(!typed.under.command.is_empty()),
+        with: typed.aim.scope.with.clone(),
+        direction: typed.aim.scope.direction,
+        proto: typed.aim.scope.proto,
+        lifetime: typed.lifetime.lasting(!typed.aim.under.command.is_empty()),
         since: now(),
     };
-    fault.name = typed.name.clone().unwrap_or_else(|| Name::made_up(kind, &first, fault.digest()));
+    fault.name = typed.aim.name.clone().unwrap_or_else(|| Name::made_up(kind, &first, fault.digest()));
     let mut vantage = facts::vantage(&place.ns, nft)?;
     let resets = matches!(kind, Kind::DeadProcess(_) | Kind::Rebooted);
     let mut ways = facts::ways(&place.ns, &fault.peers, resets && nft.is_some())?;
@@ -56,7 +66,7 @@ pub(super) fn plan(place: Place, kind: Kind, typed: &FaultArgs, nft: Option<&Nft
 }
 
 /// What can be said of the words alone, before anything is looked up.
-pub(super) fn check_usage(typed: &FaultArgs, kind: Kind) -> Result<()> {
+pub(super) fn check_usage(typed: &AimArgs, kind: Kind) -> Result<()> {
     if let Some(command) = typed.under.command.first()
         && command.is_empty()
     {

@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::cli::{duration, pause};
 use super::{hold, out, probe_text};
 use crate::kernel::netns::NetNs;
+use crate::model::PeerSpec;
 use crate::model::observation::{Observation, Probe};
 use crate::model::signature::{Expect, Verdict, judge};
 use crate::probe::{Keepalive, Options, Request, Watch};
@@ -26,7 +27,7 @@ pub(super) const FORMAT: &str = "playdead-probe/1";
 pub struct ProbeArgs {
     /// The peers to look at.
     #[arg(value_name = "PEER:PORT", required = true)]
-    pub peers: Vec<String>,
+    pub peers: Vec<PeerSpec>,
 
     /// Also watch connections that are opened first: one idle, one that sends.
     #[arg(long)]

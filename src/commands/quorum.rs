@@ -1,5 +1,6 @@
 //! `playdead quorum`: who is live, who is able, and whether the cluster answers.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -12,14 +13,14 @@ use serde_json::{Value, json};
 use super::cli::{PlaceArgs, duration};
 use super::nodes::{self, ClusterArgs};
 use super::place::{self, Place};
-use super::{out, shown};
+use super::{Usage, out, shown};
 use crate::cluster::{self, Able, From, Live, Quorum, Seat, Snapshot, View};
 use crate::model::PeerSpec;
 
 /// Ask every member of a cluster: is it live, does it reach enough of the others, does the cluster answer?
 ///
 /// Each is asked from its own place, and from every place that is named besides. LIVE: its process serves. ABLE: it
-/// reaches the peer ports of enough others for a quorum. QUORUM: the cluster answers a linearizable read through it
+/// reaches the peer ports of enough others for a quorum, itself counted unless its process does not answer. QUORUM: the cluster answers a linearizable read through it
 /// (ZooKeeper: the server says that it serves).
 #[derive(Debug, Clone, clap::Args)]
 pub struct QuorumArgs {
@@ -49,6 +50,7 @@ pub(super) fn run(place: &PlaceArgs, args: &QuorumArgs, json: bool) -> Result<Ex
         Some(spec) => nodes::of_live(place, spec)?,
         None => nodes::of(place, &args.nodes)?,
     };
+    cluster::members(&all).map_err(Usage)?;
     let seats = cluster::open(&all)?;
     let places = if args.cluster.is_some() || place::is_named(place) { place::resolve(place)? } else { Vec::new() };
     let from = from(&args.from, &seats, &places)?;
@@ -70,9 +72,12 @@ pub(super) fn run(place: &PlaceArgs, args: &QuorumArgs, json: bool) -> Result<Ex
 }
 
 fn from<'a>(named: &'a [String], seats: &'a [Seat], places: &'a [Place]) -> Result<Vec<From<'a>>> {
-    let of_node = |name: &'a String| Ok(From { label: name, ns: cluster::seat(seats, name)?.ns()? });
-    let of_place = |place: &'a Place| Ok(From { label: &place.label, ns: &place.ns });
-    named.iter().map(of_node).chain(places.iter().map(of_place)).collect()
+    let of_place = |place: &'a Place| From { label: &place.label, ns: &place.ns };
+    let mut all = nodes::as_places(seats, named)?;
+    all.extend(places.iter().map(of_place));
+    let mut known = HashSet::new();
+    all.retain(|from| known.insert(from.label));
+    Ok(all)
 }
 
 /// False when nobody reads it any more.
@@ -100,6 +105,7 @@ fn view_document(view: &View) -> Value {
         "live": view.answer.live,
         "able": view.able.as_ref().map(|able| json!({
             "able": able.is_enough(), "reaches": able.reaches, "misses": misses(able), "needs": able.needs,
+            "serves": able.serves,
         })),
         "quorum": view.answer.quorum,
         "leader": view.answer.leader,
@@ -143,13 +149,15 @@ fn live(live: &Live) -> String {
         Live::Yes => "yes".into(),
         Live::PeerPort => "peer port only".into(),
         Live::No(why) => format!("no: {why}"),
+        Live::Unknown(why) => format!("not asked: {why}"),
     }
 }
 
 fn able(able: &Able) -> String {
     let others = able.reaches.len() + able.misses.len();
     let verdict = if able.is_enough() { "yes" } else { "no" };
-    format!("{verdict}: reaches {} of {others}", able.reaches.len())
+    let own = if able.serves || able.is_enough() { "" } else { ", and does not answer itself" };
+    format!("{verdict}: reaches {} of {others}{own}", able.reaches.len())
 }
 
 fn quorum(quorum: &Quorum) -> String {

@@ -26,7 +26,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::cli::PlaceArgs;
-use super::{Usage, out, place, shown};
+use super::{Usage, nodes, out, place, shown};
 use crate::record::{Event, FORMAT, Outcome, Record, Stamped};
 use crate::scenario::{self, Plan, Scenario};
 
@@ -74,6 +74,10 @@ pub(super) fn run(place: &PlaceArgs, args: &RunArgs, json: bool) -> Result<ExitC
     }
     let ready = prepare(place.nodes.as_deref(), args)?;
     let checked = check::check(&args.file, &ready.world, &ready.plan)?;
+    if args.seed.or(ready.scenario.seed).is_none() {
+        let seed = ready.plan.seed;
+        out::note(&format!("seed {seed}: --seed {seed} makes the same plan again"));
+    }
     if args.dry_run {
         check::print(&ready, &checked, json)?;
         return Ok(ExitCode::SUCCESS);
@@ -96,18 +100,17 @@ pub(super) fn run(place: &PlaceArgs, args: &RunArgs, json: bool) -> Result<ExitC
     })
 }
 
-fn prepare(nodes: Option<&Path>, args: &RunArgs) -> Result<Ready> {
+fn prepare(file_of_nodes: Option<&Path>, args: &RunArgs) -> Result<Ready> {
     let (file, shown) = (&args.file, args.file.display());
     let text = std::fs::read_to_string(file).map_err(|error| Usage(format!("cannot read {shown}: {error}")))?;
     let wrong = |error| Usage(format!("{shown}:{error}"));
     let scenario = scenario::parse(&text).map_err(wrong)?;
-    let seed = args.seed.or(scenario.seed).unwrap_or_else(|| {
-        let seed = u64::from(super::random_seed());
-        out::note(&format!("seed {seed}: --seed {seed} makes the same plan again"));
-        seed
-    });
+    let seed = args.seed.or(scenario.seed).unwrap_or_else(|| super::random_seed().into());
     let plan = scenario::plan(&scenario, &text, seed).map_err(wrong)?;
-    let world = World::open(&scenario, nodes, args.lab.as_deref())?;
+    let world = World::open(&scenario, file_of_nodes, args.lab.as_deref())?;
+    let from = &scenario.telemetry.from;
+    nodes::as_places(&world.seats, &from.get_ref().0)
+        .map_err(|error| wrong(format!("{}: telemetry.from: {error:#}", scenario::line(&text, from))))?;
     let name = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
     Ok(Ready { name, scenario, plan, world })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::inforce::InForce;
-use crate::model::{Fault, Lifetime, Target};
+use crate::model::{Fault, Lifetime, PeerSpec, Target};
 
 /// The version of the JSON documents; it grows when a field changes its meaning or goes.
 pub(super) const FORMAT: u32 = 1;
@@ -29,6 +29,11 @@ pub(super) fn peers(peers: &[Target]) -> String {
     let mut text: Vec<_> = shown.iter().take(8).map(of).collect();
     text.extend(many.map(|rest| format!("and {rest} more")));
     text.join(", ")
+}
+
+/// As they were typed.
+pub(super) fn typed(peers: &[PeerSpec]) -> String {
+    peers.iter().map(|peer| peer.text.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// A time without more digits than anyone reads.

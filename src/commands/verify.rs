@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use super::cli::{PlaceArgs, duration};
 use super::inforce::{Hits, InForce, Surveyed, read};
 use super::place::{self, Place};
-use super::{Usage, out, peers, probe, status, verify_text};
+use super::{Usage, nodes, out, peers, probe, status, verify_text};
 use crate::model::observation::{Observation, Probe};
 use crate::model::signature::{Expect, Verdict, judge};
 use crate::model::{Direction, Kind, Name, PeerSpec, Proto, Target};
@@ -22,6 +22,9 @@ const ANY_PORT: u16 = 9;
 const ENOUGH: usize = 8;
 
 /// Look at the peers of a fault in force and judge what is seen, as `probe --expect` does.
+///
+/// Exits with 0 if all is as it must be, and for what no look can judge (lossy, some kinds in one direction: see their
+/// counters); with 3 if something differs or has expired; else with 1 if something could not be judged.
 #[derive(Debug, Clone, clap::Args)]
 pub struct VerifyArgs {
     /// Which faults [default: all, in the given places or everywhere].
@@ -92,6 +95,7 @@ impl Verified {
 pub(super) fn run(args: &PlaceArgs, verify: &VerifyArgs, json: bool) -> Result<ExitCode> {
     let surveyed = status::look(args)?;
     let chosen = choose(&surveyed, &verify.names)?;
+    let verify = &VerifyArgs { peer: nodes::peers_of_file(args, &verify.peer)?, ..verify.clone() };
     let from = verify.from.iter().map(|name| place::called(name)).collect::<Result<Vec<_>>>()?;
     let mut verified = Vec::new();
     for (surveyed, fault) in chosen {

@@ -142,9 +142,10 @@ impl Partition {
     }
 }
 
-/// The reachability matrix: a row says whom a node still hears.
+/// The reachability matrix: a row says whom a node still hears. Faults of others may cut more.
 impl fmt::Display for Partition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Who hears whom, if nothing else is in force:")?;
         let title = "HEARS";
         let first = self.nodes.iter().map(String::len).chain([title.len()]).max().unwrap_or(0);
         // "cut" is as wide as a cell gets.
@@ -213,7 +214,7 @@ mod tests {
     fn one_way_the_earlier_group_is_deaf_and_is_still_heard() {
         let split = of("a b,c", true).unwrap();
         assert_eq!(split.cuts(), [("b", "a"), ("c", "a")]);
-        let shown = "HEARS  a    b    c    x\na      -    cut  cut  yes\nb      yes  -    yes  yes\n\
+        let shown = "Who hears whom, if nothing else is in force:\nHEARS  a    b    c    x\na      -    cut  cut  yes\nb      yes  -    yes  yes\n\
                      c      yes  yes  -    yes\nx      yes  yes  yes  -\n";
         assert_eq!(split.to_string(), shown);
     }

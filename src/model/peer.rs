@@ -52,6 +52,13 @@ pub enum Host {
     Net(IpNet),
     /// A name that has to be looked up in the place.
     Name(String),
+    /// A name whose addresses are known, whatever the place knows by it.
+    Node {
+        /// As typed.
+        name: String,
+        /// All of them.
+        addresses: Vec<IpAddr>,
+    },
     /// Members of a live etcd cluster: the host and port to ask, and which of its members are meant.
     Etcd {
         /// Whom to ask for the members, `HOST:PORT`.
@@ -90,7 +97,7 @@ impl PeerSpec {
     pub fn canonical(&self) -> String {
         match &self.host {
             Host::Net(net) => Target { net: *net, ports: self.ports, label: None }.to_string(),
-            Host::Name(_) | Host::Etcd { .. } => self.text.clone(),
+            Host::Name(_) | Host::Node { .. } | Host::Etcd { .. } => self.text.clone(),
         }
     }
 }

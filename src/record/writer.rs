@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 
 use super::event::{Event, Stamped};
 use super::{junit, summary, timeline};
@@ -85,8 +85,7 @@ impl Record {
     /// Writes a file of the record; gives its name. Without a directory only the name is made.
     pub fn file(&self, name: &str, content: &[u8]) -> String {
         if let Some(path) = self.path(name) {
-            let written = directory_of(&path).and_then(|()| fs::write(&path, content)).with_context(|| shown(&path));
-            self.keep_error(written);
+            self.keep_error(put(&path, content));
         }
         name.to_owned()
     }
@@ -133,6 +132,17 @@ fn prepare(directory: &Path) -> Result<File> {
     File::options().append(true).create_new(true).open(&path).with_context(|| shown(&path))
 }
 
+/// Puts a file in its place: all of it, or nothing.
+fn put(path: &Path, content: &[u8]) -> Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = path.with_file_name(format!(".{name}"));
+    let written = fs::write(&new, content).and_then(|()| fs::rename(&new, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written.with_context(|| shown(path))
+}
+
 fn directory_of(path: &Path) -> std::io::Result<()> {
     path.parent().map_or(Ok(()), fs::create_dir_all)
 }
@@ -152,7 +162,12 @@ impl Inner {
     fn append(&mut self, event: &Stamped) -> Result<()> {
         let Some(lines) = &mut self.lines else { return Ok(()) };
         let line = serde_json::to_string(event)? + "\n";
-        lines.write_all(line.as_bytes()).context("cannot write events.jsonl")
+        let before = lines.metadata()?.len();
+        lines.write_all(line.as_bytes()).map_err(|error| {
+            // On a full disk a part of it may be there.
+            let _ = lines.set_len(before);
+            Error::from(error).context("cannot write events.jsonl")
+        })
     }
 }
 
@@ -192,10 +207,7 @@ impl Shared {
             ("summary.md", summary(events)),
             ("timeline.svg", timeline::svg(events)),
         ];
-        for (name, text) in views {
-            let (path, new) = (directory.join(name), directory.join(format!(".{name}")));
-            fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).with_context(|| shown(&path))?;
-        }
-        Ok(())
+        let written = views.map(|(name, text)| put(&directory.join(name), text.as_bytes()));
+        written.into_iter().collect()
     }
 }

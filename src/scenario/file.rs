@@ -1,8 +1,10 @@
 //! A scenario as its author wrote it in TOML.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
@@ -32,6 +34,7 @@ pub struct Scenario {
     #[serde(default)]
     pub telemetry: Telemetry,
     /// What happens.
+    #[serde(deserialize_with = "some")]
     pub steps: Vec<Spanned<Step>>,
 }
 
@@ -44,7 +47,7 @@ pub struct Telemetry {
     /// How long a member may take to answer.
     pub patience: Time,
     /// From which nodes, besides each member's own.
-    pub from: Names,
+    pub from: Spanned<Names>,
     /// Whether it is watched at all.
     pub on: bool,
 }
@@ -52,7 +55,8 @@ pub struct Telemetry {
 impl Default for Telemetry {
     fn default() -> Self {
         let time = |ms| Time(Duration::from_millis(ms));
-        Self { every: time(250), patience: time(1000), from: Names::default(), on: true }
+        let from = Spanned::new(0..0, Names::default());
+        Self { every: time(250), patience: time(1000), from, on: true }
     }
 }
 
@@ -218,8 +222,9 @@ pub struct Run {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Repeat {
     /// How often.
-    pub times: u32,
+    pub times: NonZeroU32,
     /// What.
+    #[serde(deserialize_with = "some")]
     pub steps: Vec<Spanned<Step>>,
 }
 
@@ -228,6 +233,7 @@ pub struct Repeat {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Branch {
     /// What happens then.
+    #[serde(deserialize_with = "some")]
     pub steps: Vec<Spanned<Step>>,
 }
 
@@ -345,11 +351,24 @@ impl<'de> Deserialize<'de> for Names {
                 while let Some(name) = list.next_element()? {
                     names.push(name);
                 }
-                Ok(Names(names))
+                if names.is_empty() { Err(A::Error::custom(EMPTY)) } else { Ok(Names(names)) }
             }
         }
         deserializer.deserialize_any(Visitor)
     }
+}
+
+/// What would be passed over in silence.
+const EMPTY: &str = "an empty list does nothing: put something in it, or leave it out";
+
+/// A list with something in it.
+fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    let list = Vec::deserialize(deserializer)?;
+    if list.is_empty() { Err(D::Error::custom(EMPTY)) } else { Ok(list) }
+}
+
+fn some_if_any<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Vec<T>>, D::Error> {
+    some(deserializer).map(Some)
 }
 
 /// A duration as people write it.
@@ -420,6 +439,7 @@ struct Raw {
     expect: Option<Condition>,
     repeat: Option<Repeat>,
     pick: Option<Pick>,
+    #[serde(deserialize_with = "some_if_any")]
     one_of: Option<Vec<Branch>>,
 }
 
@@ -577,7 +597,7 @@ mod tests {
         assert_eq!(*actions[0], Action::Fault("dead-host etcd1 --node agent".into()));
         assert_eq!(scenario.steps[0].get_ref().at, Some(Duration::from_secs(2)));
         assert_eq!(*actions[1], Action::Do(Verb::Kill, Names(vec!["etcd1".into()])));
-        assert!(matches!(actions[2], Action::Repeat(Repeat { times: 2, steps }) if steps.len() == 1));
+        assert!(matches!(actions[2], Action::Repeat(Repeat { times, steps }) if times.get() == 2 && steps.len() == 1));
         let Action::Expect(Condition { test: Test::Cluster(asked), within }) = actions[3] else { panic!() };
         assert_eq!((asked.from.as_deref(), *within), (Some("agent"), Some(Duration::from_secs(5))));
         assert!(matches!(actions[4], Action::Heal(names) if names.is_all()));
@@ -600,6 +620,19 @@ mod tests {
             ),
             ("steps = [", "1: ", ""),
             ("", "1: ", "missing field `steps`"),
+            ("\nsteps = []", "2: steps: ", "empty"),
+            ("[[steps]]\nkill = []", "2: steps[0].kill: ", "empty"),
+            ("[[steps]]\nwait.quorum = []", "2: steps[0].wait.quorum: ", "empty"),
+            ("[[steps]]\nrestart = { nodes = [], ready = \"live\" }", "2: steps[0].restart.nodes: ", "empty"),
+            ("[[steps]]\npick = { as = \"x\", of = [] }", "2: steps[0].pick.of: ", "empty"),
+            ("[[steps]]\none-of = []", "2: steps[0].one-of: ", "empty"),
+            ("[[steps]]\none-of = [{ steps = [] }]", "2: steps[0].one-of[0].steps: ", "empty"),
+            (
+                "[[steps]]\nrepeat = { times = 0, steps = [{ heal = \"all\" }] }",
+                "2: steps[0].repeat.times: ",
+                "nonzero",
+            ),
+            ("[[steps]]\nrepeat = { times = 1, steps = [] }", "2: steps[0].repeat.steps: ", "empty"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.starts_with(start) && error.contains(what) && !error.contains('\n'), "{text:?}: {error}");

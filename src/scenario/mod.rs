@@ -8,4 +8,4 @@ pub mod plan;
 mod texts;
 
 pub use file::{Action, Condition, Scenario, Step, Test, parse};
-pub use plan::{Plan, Planned, plan};
+pub use plan::{Plan, Planned, line, plan};

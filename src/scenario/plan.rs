@@ -51,6 +51,11 @@ impl Planned {
     }
 }
 
+/// In which line of the text it stands.
+pub fn line<T>(text: &str, spanned: &Spanned<T>) -> usize {
+    text.get(..spanned.span().start).unwrap_or_default().matches('\n').count() + 1
+}
+
 /// Makes the plan. The same text and seed make the same one.
 ///
 /// # Errors
@@ -74,7 +79,7 @@ struct Planner<'a> {
 impl Planner<'_> {
     fn block(&mut self, steps: &[Spanned<Step>], id: &str, path: &str, outermost: bool) -> Result<(), String> {
         for (index, spanned) in steps.iter().enumerate() {
-            let line = self.text.get(..spanned.span().start).unwrap_or_default().matches('\n').count() + 1;
+            let line = line(self.text, spanned);
             let (id, path) = (format!("{id}{}", index + 1), format!("{path}[{index}]"));
             self.step(spanned.get_ref(), &id, line, &path, outermost).map_err(|error| {
                 // An inner step has told where it is already.
@@ -98,7 +103,7 @@ impl Planner<'_> {
         }
         match &step.action {
             Action::Repeat(repeat) => {
-                for round in 1..=repeat.times {
+                for round in 1..=repeat.times.get() {
                     self.block(&repeat.steps, &format!("{id}.{round}."), &format!("{path}.repeat.steps"), false)?;
                 }
                 Ok(())
@@ -234,7 +239,7 @@ mod tests {
         for (text, expected) in [
             ("[[steps]]\nat = \"5s\"\nsleep = \"1s\"\n[[steps]]\nat = \"5s\"\nsleep = \"1s\"", "4: steps[1].at: "),
             ("[[steps]]\nkill = \"{{x}}\"", "1: steps[0]: {{x}} stands for nothing"),
-            ("[[steps]]\npick = { as = \"x\", of = [] }", "1: steps[0].pick: "),
+            ("[[steps]]\npick = { as = \"x\" }", "1: steps[0].pick: "),
             (
                 "[[steps]]\nrepeat.times = 1\n[[steps.repeat.steps]]\nat = \"1s\"\nsleep = \"1s\"",
                 "3: steps[0].repeat.steps[0].at: ",

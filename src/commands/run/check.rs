@@ -10,6 +10,7 @@ use serde_json::json;
 use super::words::{Cut, Fault, Flap, Look};
 use super::world::World;
 use super::{Ready, text};
+use crate::cluster::Seat;
 use crate::commands::inforce::outline;
 use crate::commands::plan::{self, plan};
 use crate::commands::{Usage, apply, flap, out, partition, peers, shown};
@@ -80,8 +81,10 @@ impl Checker<'_> {
             Action::Do(verb, nodes) => self.deeds(nodes, *verb)?,
             Action::Restart(how) => {
                 self.deeds(&how.nodes, Verb::Start)?;
-                if how.ready == ReadyCheck::Able {
-                    self.peer_ports()?;
+                match how.ready {
+                    ReadyCheck::Able => self.peer_ports()?,
+                    ReadyCheck::Live => self.client_ports(&how.nodes)?,
+                    ReadyCheck::Quorum | ReadyCheck::Command(_) => {}
                 }
             }
             Action::Run(run) => self.node(run.node.as_deref())?,
@@ -102,7 +105,7 @@ impl Checker<'_> {
         let fault = Fault::parse(words, self.seed)?;
         let places = fault.places(self.world)?;
         let (kind, args, _) = fault.args(self.world)?;
-        self.names.extend(args.name.iter().map(ToString::to_string));
+        self.names.extend(args.aim.name.iter().map(ToString::to_string));
         if fault.is_live() {
             return Ok(None);
         }
@@ -122,10 +125,10 @@ impl Checker<'_> {
     fn flap(&mut self, words: &str, planned: &Planned) -> Result<Option<Writes>> {
         let flap = Flap::parse(words, self.seed)?;
         let (kind, _, mut fault) = flap.meaning(self.world)?;
-        self.names.extend(fault.name.iter().map(ToString::to_string));
-        fault.dry_run = true;
+        self.names.extend(fault.aim.name.iter().map(ToString::to_string));
+        fault.aim.dry_run = true;
         let places = flap.places(self.world)?;
-        if fault.peers.iter().any(|peer| matches!(peer.host, Host::Etcd { .. })) {
+        if fault.aim.peers.iter().any(|peer| matches!(peer.host, Host::Etcd { .. })) {
             return Ok(None);
         }
         let plans = flap::plan_all(places, kind, &fault)?;
@@ -178,6 +181,17 @@ impl Checker<'_> {
         }
     }
 
+    fn client_ports(&self, names: &Names) -> Result<()> {
+        let meant = self.world.meant(names);
+        let cannot = |seat: &&Seat| seat.node.check.is_some() && seat.node.client_port.is_none();
+        match self.world.seats.iter().filter(cannot).find(|seat| meant.contains(&seat.node.name)) {
+            Some(seat) => {
+                bail!(Usage(format!("{} has no client-port, so nobody can tell if it is live", seat.node.name)))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn node(&self, name: Option<&str>) -> Result<()> {
         name.map_or(Ok(()), |name| self.world.place(name).map(drop))
     }
@@ -188,7 +202,7 @@ impl Checker<'_> {
         if must_expect && look.args.expect.is_none() {
             bail!(Usage("say what is expected: --expect KIND or --expect alive".into()));
         }
-        let fixed: Vec<_> = peers.into_iter().filter(|peer| !peer.starts_with("etcd://")).collect();
+        let fixed: Vec<_> = peers.into_iter().filter(|peer| !matches!(peer.host, Host::Etcd { .. })).collect();
         peers::socket_addresses(&place, &fixed).map(drop)
     }
 
@@ -221,6 +235,7 @@ impl Checker<'_> {
                 bail!(Usage(format!("{name:?} is no member of the cluster: those are {}", members.join(", "))));
             }
         }
+        [&test.live, &test.not_live].into_iter().flatten().try_for_each(|names| self.client_ports(names))?;
         if test.able.is_some() || test.not_able.is_some() {
             self.peer_ports()?;
             if test.from.is_some() {

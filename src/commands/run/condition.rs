@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use super::player::Player;
 use super::shell::{Shell, last_line};
@@ -10,7 +10,7 @@ use super::telemetry;
 use super::words::Look;
 use super::world::World;
 use crate::cluster::{self, Snapshot, View};
-use crate::commands::peers;
+use crate::commands::{peers, shown};
 use crate::model::observation::Observation;
 use crate::model::signature::judge;
 use crate::record::Event;
@@ -47,8 +47,7 @@ impl Player<'_> {
         match test {
             Test::Cluster(test) => {
                 let from: Vec<_> = test.from.iter().cloned().collect();
-                let from = telemetry::places(&self.world.seats, &from)?;
-                let seen = cluster::look(&self.world.seats, &from, self.patience)?;
+                let seen = self.look(&from)?;
                 let mut unmet = unmet(self.world, test, &seen);
                 unmet.extend(test.steady.and_then(|wanted| steady.unmet(&seen, wanted)));
                 let what = if unmet.is_empty() { summary(&seen, steady) } else { unmet.join("; ") };
@@ -64,20 +63,24 @@ impl Player<'_> {
     pub(super) fn probe(&mut self, words: &str) -> Result<Seen> {
         let look = Look::parse(words)?;
         let (place, peers) = look.from(self.world)?;
-        let targets = peers::socket_addresses(&place, &peers)?;
-        let start = Instant::now();
-        let seen = crate::probe::look(&place.ns, &targets, &look.args.options())?;
+        let (label, options) = (place.label.clone(), look.args.options());
+        let looked = self.stop.unless_told(move || {
+            let targets = peers::socket_addresses(&place, &peers)?;
+            let start = Instant::now();
+            crate::probe::look(&place.ns, &targets, &options).map(|seen| (seen, start.elapsed()))
+        });
+        let (seen, took) = looked?.context("interrupted")??;
         let verdict = look.args.expect.map(|expect| judge(expect, &seen));
         let so = verdict.as_ref().is_none_or(|verdict| verdict.met);
-        let what = format!("{}: {}", look.args.peers.join(", "), in_short(&seen));
+        let what = format!("{}: {}", shown::typed(&look.args.peers), in_short(&seen));
         let report = serde_json::json!({
             "format": crate::commands::probe::FORMAT,
-            "took_ms": start.elapsed().as_secs_f64() * 1e3,
+            "took_ms": took.as_secs_f64() * 1e3,
             "timeout_ms": look.args.timeout.as_secs_f64() * 1e3,
             "observations": seen,
             "verdict": verdict,
         });
-        let event = Event::Probe { from: place.label.clone(), text: what.clone(), report };
+        let event = Event::Probe { from: label, text: what.clone(), report };
         self.record.add(Some(&self.step), event);
         Ok(Seen { so, what })
     }

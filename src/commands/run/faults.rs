@@ -105,7 +105,7 @@ impl Faults {
             bail!("interrupted");
         }
         let mut written = write(planned?)?;
-        inner.make_room(&written)?;
+        inner.make_room(written.iter())?;
         // Where a partition has only taken another away there is nothing to be lifted.
         written.retain(|one| !one.planned.rules.tables.is_empty());
         let name = written.first().map_or_else(String::new, |one| one.planned.fault.name.to_string());
@@ -120,6 +120,7 @@ impl Faults {
         &self,
         step: &str,
         planned: Plans,
+        replace: bool,
         rhythm: Rhythm,
         told: impl Fn(flap::Beat) + Send + Sync + 'static,
     ) -> Result<()> {
@@ -127,8 +128,9 @@ impl Faults {
         if inner.closed {
             bail!("interrupted");
         }
-        let flapping = flap::prepare(planned)?;
-        let name = flapping.first().map_or_else(String::new, |one| one.planned.fault.name.to_string());
+        let flapping = flap::prepare(planned, replace)?;
+        inner.make_room(flapping.iter().map(|one| &one.written))?;
+        let name = flapping.first().map_or_else(String::new, |one| one.written.planned.fault.name.to_string());
         let (timer, end) = Timer::new()?;
         let beating = thread::spawn(move || flap::beat(&rhythm, &flapping, &timer, &told));
         inner.flaps.push(Flap { name, step: step.to_owned(), end, beating });
@@ -179,7 +181,7 @@ impl Fault {
 
 impl Inner {
     /// Those that `new` has replaced are no longer ours to lift, and what they met is known from then.
-    fn make_room(&mut self, new: &[Written]) -> Result<()> {
+    fn make_room<'a>(&mut self, new: impl Iterator<Item = &'a Written>) -> Result<()> {
         for one in new {
             let place = one.planned.place.ns.id()?;
             for replaced in &one.replaced {

@@ -23,7 +23,7 @@ impl Player<'_> {
         let notes = self.faults.put(
             &step,
             |sockets| apply::plan_all(places, kind, &args, |place| sockets.of(place)),
-            |planned| apply::put(planned, args.replace),
+            |planned| apply::put(planned, args.aim.replace),
             |fault| {
                 record.add(Some(&step), in_force(world, record, title, fault));
                 fault.written.iter().flat_map(Written::notes).collect::<Vec<_>>()
@@ -52,7 +52,7 @@ impl Player<'_> {
         let faults = planned.iter().map(|(plan, _)| shown::document(&plan.place.label, &plan.fault)).collect();
         self.record.add(Some(&self.step), Event::Fault { name: name.clone(), text, nodes, rules, faults });
         let (record, step) = (self.record.clone(), self.step.clone());
-        self.faults.flap(&self.step, planned, rhythm, move |beat| {
+        self.faults.flap(&self.step, planned, fault.aim.replace, rhythm, move |beat| {
             let ms = |time: Duration| time.as_secs_f64() * 1e3;
             let (planned_ms, done_ms, down) = (ms(beat.edge.at), ms(beat.done), beat.edge.down);
             record.add(Some(&step), Event::Edge { name: name.clone(), down, planned_ms, done_ms });

@@ -12,8 +12,9 @@ pub(super) struct Logs(Vec<(String, PathBuf, u64)>);
 impl Logs {
     pub(super) fn mark(world: &World) -> Self {
         let log = |seat: &cluster::Seat| {
-            let path = seat.node.log.clone().filter(|path| path.is_file())?;
-            let len = path.metadata().ok()?.len();
+            let path = seat.node.log.clone()?;
+            // One that is not there yet may be written by a process that is started meanwhile.
+            let len = path.metadata().map_or(0, |file| file.len());
             Some((seat.node.name.clone(), path, len))
         };
         Self(world.seats.iter().filter_map(log).collect())
@@ -21,7 +22,7 @@ impl Logs {
 
     pub(super) fn copy(&self, record: &Record) {
         for (node, path, from) in &self.0 {
-            let text = std::fs::read(path).unwrap_or_default();
+            let Ok(text) = std::fs::read(path) else { continue };
             // One that is shorter now was begun anew.
             let from = usize::try_from(*from).ok().filter(|from| *from <= text.len()).unwrap_or(0);
             record.file(&format!("logs/{node}.log"), &text[from..]);

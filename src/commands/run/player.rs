@@ -17,7 +17,7 @@ use super::stop::Stop;
 use super::telemetry::Known;
 use super::world::World;
 use super::{Ready, capture, telemetry, text};
-use crate::cluster;
+use crate::cluster::Snapshot;
 use crate::commands::out;
 use crate::record::{Event, FORMAT, Outcome, Record};
 use crate::scenario::file::{Action, Condition, Names, Run};
@@ -67,7 +67,7 @@ pub(super) fn play(ready: &Ready, record: &Record, pcap: bool, json: bool) -> Re
     put_right(world, record)?;
     let mut captures = if pcap { capture::start(world, record, &mut guard)? } else { Vec::new() };
     let watches = how.on && !world.members().is_empty();
-    let known = if watches { Some(Known::first(world, how, record)?) } else { None };
+    let known = if watches { Some(Known::first(world, how, record, &stop)?) } else { None };
     let logs = Logs::mark(world);
     record.zero();
     let over = Stop::default();
@@ -265,7 +265,12 @@ impl<'a> Player<'a> {
         if !LIVE.contains(&name) {
             return Ok(name.to_owned());
         }
-        self.world.live(name, &cluster::look(&self.world.seats, &[], self.patience)?)
+        self.world.live(name, &self.look(&[])?)
+    }
+
+    /// What the members answer, each in its own place, and from these nodes.
+    pub(super) fn look(&self, from: &[String]) -> Result<Snapshot> {
+        self.world.look(from, self.patience, self.stop)?.context("interrupted")
     }
 
     pub(super) fn note(&self, text: &str) {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::player::{Failure, Player};
 use super::shell::Shell;
 use super::text;
-use crate::cluster::{self, Snapshot, View};
+use crate::cluster::{Snapshot, View};
 use crate::record::Event;
 use crate::scenario::file::{Order, Ready, Restart, Verb};
 
@@ -89,7 +89,7 @@ impl Player<'_> {
         if self.world.members().is_empty() {
             return Ok(None);
         }
-        cluster::look(&self.world.seats, &[], self.patience).map(Some)
+        self.look(&[]).map(Some)
     }
 
     /// Whether it is ready, and what was seen.

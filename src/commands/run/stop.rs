@@ -2,11 +2,14 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use crate::commands::hold::Signals;
+
+/// How often is looked whether something is done.
+const POLL: Duration = Duration::from_millis(1);
 
 /// Whether the scenario is to end.
 #[derive(Debug, Clone, Default)]
@@ -36,6 +39,21 @@ impl Stop {
     /// Whether it was asked for.
     pub(super) fn is_told(&self) -> bool {
         *self.0.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Does something that cannot be stopped, by a thread of its own. When the end is asked for first, that thread is
+    /// left to end with the process: nothing.
+    pub(super) fn unless_told<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Option<T>> {
+        let working = thread::spawn(work);
+        while !working.is_finished() {
+            if !self.sleep_until(Instant::now() + POLL) {
+                return Ok(None);
+            }
+        }
+        working.join().map(Some).map_err(|_| anyhow!("a thread panicked"))
     }
 
     /// Sleeps; false when the end was asked for meanwhile.

@@ -7,21 +7,14 @@ use anyhow::Result;
 
 use super::stop::Stop;
 use super::world::World;
-use crate::cluster::{self, From, Live, Quorum, Seat, Snapshot, View};
+use crate::cluster::{self, Live, Quorum, Snapshot, View};
 use crate::record::{Event, Record, State};
 use crate::scenario::file::Telemetry;
 
-/// Nodes as places to ask from, besides each member's own.
-pub(super) fn places<'a>(seats: &'a [Seat], names: &'a [String]) -> Result<Vec<From<'a>>> {
-    let place = |name: &'a String| Ok(From { label: name, ns: cluster::seat(seats, name)?.ns()? });
-    names.iter().map(place).collect()
-}
-
 /// Looks again and again until it is told to stop.
 pub(super) fn watch(world: &World, how: &Telemetry, mut known: Known, record: &Record, stop: &Stop) -> Result<()> {
-    let from = places(&world.seats, &how.from.0)?;
     while stop.sleep_until(known.looked + how.every.0.max(Duration::from_millis(10))) {
-        known.look(world, &from, how, record)?;
+        known.look(world, how, record, stop)?;
     }
     Ok(())
 }
@@ -35,15 +28,17 @@ pub(super) struct Known {
 
 impl Known {
     /// The first look.
-    pub(super) fn first(world: &World, how: &Telemetry, record: &Record) -> Result<Self> {
+    pub(super) fn first(world: &World, how: &Telemetry, record: &Record, stop: &Stop) -> Result<Self> {
         let mut known = Self { looked: Instant::now(), members: HashMap::new(), leader: None };
-        known.look(world, &places(&world.seats, &how.from.0)?, how, record)?;
+        known.look(world, how, record, stop)?;
         Ok(known)
     }
 
-    fn look(&mut self, world: &World, from: &[From], how: &Telemetry, record: &Record) -> Result<()> {
+    fn look(&mut self, world: &World, how: &Telemetry, record: &Record, stop: &Stop) -> Result<()> {
         self.looked = Instant::now();
-        self.tell(&cluster::look(&world.seats, from, how.patience.0)?, record);
+        if let Some(seen) = world.look(&how.from.get_ref().0, how.patience.0, stop)? {
+            self.tell(&seen, record);
+        }
         Ok(())
     }
 

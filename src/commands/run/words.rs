@@ -26,7 +26,7 @@ impl Fault {
     pub(super) fn parse(words: &str, seed: u64) -> Result<Self> {
         let mut cli = parse(&[], words)?;
         if let Verb::Lossy(args) = &mut cli.verb
-            && args.per_connection
+            && args.loss.per_connection
             && args.seed.is_none()
         {
             #[expect(clippy::cast_possible_truncation, reason = "any 32 bits of it")]
@@ -36,8 +36,8 @@ impl Fault {
         let Some((kind, args, _)) = broken(&cli.verb) else {
             bail!(Usage("a fault begins with its kind: dead-host, dead-process, ...".into()));
         };
-        check_usage(args, kind)?;
-        refuse(args.lifetime.hold, args.dry_run, &args.under.command)?;
+        check_usage(&args.aim, kind)?;
+        refuse(args.lifetime.hold, args.aim.dry_run, &args.aim.under.command)?;
         Ok(Self { cli })
     }
 
@@ -47,7 +47,7 @@ impl Fault {
         let Some((kind, args, then)) = broken(&self.cli.verb) else { bail!("not a kind of fault") };
         let mut args = args.clone();
         args.lifetime.hold = args.lifetime.lease.is_none();
-        args.peers = args.peers.iter().flat_map(|peer| world.peer(peer)).collect();
+        args.aim.peers = world.peers(&args.aim.peers);
         Ok((kind, args, then))
     }
 
@@ -58,7 +58,7 @@ impl Fault {
 
     /// Whether its peers are asked of the live cluster, and so are not known before it happens.
     pub(super) fn is_live(&self) -> bool {
-        let peers = broken(&self.cli.verb).map(|(_, args, _)| &args.peers);
+        let peers = broken(&self.cli.verb).map(|(_, args, _)| &args.aim.peers);
         peers.is_some_and(|peers| peers.iter().any(|peer| matches!(peer.host, Host::Etcd { .. })))
     }
 }
@@ -74,7 +74,7 @@ impl Flap {
     pub(super) fn parse(words: &str, seed: u64) -> Result<Self> {
         let cli = parse(&["flap"], words)?;
         let Verb::Flap(mut args) = cli.verb else { bail!(Usage("write KIND PEER... --up D --down D".into())) };
-        refuse(false, args.dry_run, &args.under.command)?;
+        refuse(false, args.aim.dry_run, &args.aim.under.command)?;
         args.seed.get_or_insert(seed);
         args.meaning()?;
         Ok(Self { args, place: cli.place })
@@ -83,7 +83,7 @@ impl Flap {
     /// Its kind, rhythm and fault, with the scenario's nodes as peers.
     pub(super) fn meaning(&self, world: &World) -> Result<(Kind, Rhythm, FaultArgs)> {
         let (kind, rhythm, mut fault) = self.args.meaning()?;
-        fault.peers = fault.peers.iter().flat_map(|peer| world.peer(peer)).collect();
+        fault.aim.peers = world.peers(&fault.aim.peers);
         Ok((kind, rhythm, fault))
     }
 
@@ -154,15 +154,12 @@ impl Look {
     }
 
     /// From where, and at whom, in the words of the scenario's nodes.
-    pub(super) fn from(&self, world: &World) -> Result<(Place, Vec<String>)> {
+    pub(super) fn from(&self, world: &World) -> Result<(Place, Vec<PeerSpec>)> {
         let mut places = places(world, &self.place)?;
         let (Some(place), 0) = (places.pop(), places.len()) else {
             bail!(Usage("a look is from one place: name one by --node NODE".into()));
         };
-        let peers: Vec<PeerSpec> =
-            self.args.peers.iter().map(|peer| peer.parse().map_err(Usage)).collect::<Result<_, _>>()?;
-        let peers = peers.iter().flat_map(|peer| world.peer(peer)).map(|peer| peer.canonical()).collect();
-        Ok((place, peers))
+        Ok((place, world.peers(&self.args.peers)))
     }
 }
 

@@ -2,15 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::guard::Undo;
-use crate::cluster::{self, Commands, Node, Seat, Snapshot};
+use super::stop::Stop;
+use crate::cluster::{self, Check, Commands, Node, Seat, Snapshot};
 use crate::commands::place::Place;
+use crate::commands::{Usage, nodes};
 use crate::kernel::netns::NetNs;
 use crate::lab;
-use crate::model::{Host, PeerSpec};
+use crate::model::PeerSpec;
 use crate::scenario::Scenario;
 use crate::scenario::file::{Names, Verb};
 use crate::scenario::plan::LIVE;
@@ -18,7 +22,7 @@ use crate::scenario::plan::LIVE;
 /// The nodes of a scenario.
 pub(super) struct World {
     /// Each with its place open and its addresses known.
-    pub(super) seats: Vec<Seat>,
+    pub(super) seats: Arc<[Seat]>,
     /// The lab whose nodes these are, if the file names none of its own.
     lab: Option<String>,
     /// The environment of all commands.
@@ -35,13 +39,13 @@ impl World {
         let own = scenario.nodes.as_ref().map(|nodes| Ok(nodes.0.clone()));
         let lab = lab.or(scenario.lab.as_deref());
         if let Some(mut nodes) = own.or_else(|| nodes.map(cluster::read_nodes)).transpose()? {
-            for name in nodes.iter_mut().filter_map(|node| node.place.as_mut()?.without_lab()) {
-                *name = format!("{}/{name}", lab::choose(lab)?);
+            for node in &mut nodes {
+                in_its_lab(node, lab)?;
             }
-            return Ok(Self { seats: cluster::open(&nodes)?, lab: None, env, work });
+            return Ok(Self { seats: cluster::open(&nodes)?.into(), lab: None, env, work });
         }
         let lab = lab::choose(lab)?;
-        let seats = cluster::open(&cluster::of_lab(Some(&lab))?)?;
+        let seats = cluster::open(&cluster::of_lab(Some(&lab))?)?.into();
         Ok(Self { seats, lab: Some(lab), env, work })
     }
 
@@ -53,6 +57,17 @@ impl World {
     /// The names of those that are members of the cluster.
     pub(super) fn members(&self) -> Vec<String> {
         self.seats.iter().filter(|seat| seat.node.check.is_some()).map(|seat| seat.node.name.clone()).collect()
+    }
+
+    /// Asks the members, from each one's own place and from these nodes; nothing if the end is asked for meanwhile.
+    pub(super) fn look(&self, from: &[String], patience: Duration, stop: &Stop) -> Result<Option<Snapshot>> {
+        // What a check has started must not outlive this process, and so is waited for.
+        if self.seats.iter().any(|seat| matches!(seat.node.check, Some(Check::Command(_)))) {
+            return cluster::look(&self.seats, &nodes::as_places(&self.seats, from)?, patience).map(Some);
+        }
+        let (seats, from) = (Arc::clone(&self.seats), from.to_vec());
+        let seen = stop.unless_told(move || cluster::look(&seats, &nodes::as_places(&seats, &from)?, patience));
+        seen?.transpose()
     }
 
     /// The same nodes, opened once more. Their places are called as the nodes are.
@@ -74,19 +89,14 @@ impl World {
             let ns = lab::node(Some(lab), name)?.namespace()?;
             return Ok(Place { label: name.to_owned(), ns });
         }
-        let node = &cluster::seat(&self.seats, name)?.node;
+        let node = &cluster::seat(&self.seats, name).map_err(Usage)?.node;
         let place = node.place.as_ref().with_context(|| format!("the node {name} has no place, only addresses"))?;
         Ok(Place { label: name.to_owned(), ns: place.open()? })
     }
 
-    /// A peer with a node's name stands for that node, as the place may not know the name. A lab's nodes are known
-    /// by name in the lab, which reads better.
-    pub(super) fn peer(&self, peer: &PeerSpec) -> Vec<PeerSpec> {
-        let Host::Name(name) = &peer.host else { return vec![peer.clone()] };
-        let node = self.seats.iter().find(|seat| seat.node.name == *name && self.lab.is_none());
-        let Some(node) = node else { return vec![peer.clone()] };
-        let at = |address: &std::net::IpAddr| PeerSpec { host: Host::Net((*address).into()), ..peer.clone() };
-        node.node.addresses.iter().map(at).collect()
+    /// Peers with the names of nodes stand for these.
+    pub(super) fn peers(&self, peers: &[PeerSpec]) -> Vec<PeerSpec> {
+        nodes::as_peers(peers, &self.seats)
     }
 
     /// The nodes that have one of these addresses or names.
@@ -186,6 +196,19 @@ impl World {
         }
         Ok(ailing)
     }
+}
+
+/// A lab's node is in that lab where it does not say in which, and so is its log where it says only the rest of the path.
+fn in_its_lab(node: &mut Node, lab: Option<&str>) -> Result<()> {
+    let Some(cluster::Place::Node(name)) = &mut node.place else { return Ok(()) };
+    if !name.contains('/') {
+        *name = format!("{}/{name}", lab::choose(lab)?);
+    }
+    if let (Some(log), Some((lab, _))) = (&mut node.log, name.split_once('/')) {
+        // An absolute path stays as it is.
+        *log = lab::log_directory(lab).join(&log);
+    }
+    Ok(())
 }
 
 fn of(commands: &Commands, verb: Verb) -> Option<&str> {

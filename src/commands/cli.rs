@@ -139,6 +139,9 @@ pub struct AimArgs {
     /// Print the rules as `nft -f` text and change nothing.
     #[arg(long)]
     pub dry_run: bool,
+    /// Do it even if it cuts the SSH connection that this runs by, its default gateway or its name server.
+    #[arg(long)]
+    pub allow_lockout: bool,
     /// What it lasts for.
     #[command(flatten)]
     pub under: CommandArgs,

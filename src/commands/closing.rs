@@ -95,17 +95,17 @@ fn open_now(ns: &NetNs, fault: &Fault, open: OpenConnections) -> Result<Vec<Endi
     // Only the peer's own socket tells what it has not read.
     let elsewhere = if open == OpenConnections::Reset { How::Reset } else { How::Fin };
     for connection in sockets::connections(ns)? {
-        if is_peer(fault, connection.local) && is_with(fault, connection.remote) {
+        if fault.is_between(connection.local, connection.remote) {
             // The peer's own end tells what its kernel would send; where both ends are here it decides.
             if let Some(how) = as_told(sockets::as_killed(&connection), open) {
                 endings.insert((connection.local, connection.remote), how);
             }
-        } else if is_peer(fault, connection.remote) && is_with(fault, connection.local) && is_open(&connection) {
+        } else if fault.is_between(connection.remote, connection.local) && is_open(&connection) {
             endings.entry((connection.remote, connection.local)).or_insert(elsewhere);
         }
     }
     for (peer, client) in passing_through(ns)? {
-        if is_peer(fault, peer) && is_with(fault, client) {
+        if fault.is_between(peer, client) {
             endings.entry((peer, client)).or_insert(elsewhere);
         }
     }
@@ -131,12 +131,4 @@ fn as_told(killed: Option<How>, open: OpenConnections) -> Option<How> {
 /// A client in CLOSE-WAIT has heard the end of it already.
 fn is_open(connection: &Connection) -> bool {
     connection.state != sockets::State::CloseWait
-}
-
-fn is_peer(fault: &Fault, end: SocketAddr) -> bool {
-    fault.peers.iter().any(|peer| peer.names(end.ip(), end.port()))
-}
-
-fn is_with(fault: &Fault, end: SocketAddr) -> bool {
-    fault.with.is_empty() || fault.with.iter().any(|net| net.contains(&end.ip()))
 }

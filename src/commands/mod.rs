@@ -12,6 +12,7 @@ mod heal;
 mod hold;
 mod inforce;
 pub mod lab;
+mod lockout;
 mod nodes;
 mod out;
 mod partition;

@@ -18,7 +18,7 @@ use super::nodes::{self, ClusterArgs};
 use super::place::{self, Place};
 use super::plan::{Planned, now};
 use super::together::{self, Together};
-use super::{Usage, apply, facts, hold, out, random_seed, shown};
+use super::{Usage, apply, facts, hold, lockout, out, random_seed, shown};
 use crate::cluster::{self, Node, PATIENCE, Seat};
 use crate::kernel::nft::Nft;
 use crate::model::{Direction, Fault, Kind, Lifetime, Name, Partition, Proto, Split, Target};
@@ -28,6 +28,7 @@ use crate::rules::{Ruleset, compile};
 ///
 /// The nodes are those of --nodes FILE or of the lab. Who is in two groups hears both; who is in none is connected to
 /// all, as a client that reaches both sides. `status` and `heal NAME` know the partition by one name everywhere.
+#[expect(clippy::struct_excessive_bools, reason = "each is an option")]
 #[derive(Debug, Clone, Args)]
 #[command(group = ArgGroup::new("how").args(["groups", "isolate", "split"]).required(true))]
 pub struct PartitionArgs {
@@ -59,6 +60,9 @@ pub struct PartitionArgs {
     /// Print who would hear whom, and each node's rules as `nft -f` text, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
+    /// Do it even if it cuts the SSH connection that this runs by.
+    #[arg(long)]
+    pub allow_lockout: bool,
     /// How long it lasts.
     #[command(flatten)]
     pub lifetime: LifetimeArgs,
@@ -97,6 +101,7 @@ pub(super) fn run(place: &PlaceArgs, typed: &PartitionArgs, json: bool) -> Resul
     if typed.dry_run {
         return dry_run(&partition, &planned, json);
     }
+    lockout::check_all(&planned, typed.allow_lockout)?;
     let signals = hold::Signals::catch()?;
     let done = together::write(planned, typed.replace)?;
     if let Err(error) = report(&partition, &done, json) {

@@ -8,7 +8,7 @@ use super::cli::{AimArgs, FaultArgs};
 use super::facts::{self, Ways};
 use super::peers::targets;
 use super::place::Place;
-use super::{Usage, shown};
+use super::{Usage, lockout, shown};
 use crate::kernel::conntrack;
 use crate::kernel::nft::Nft;
 use crate::model::{BridgeReject, Fault, Host, Kind, Name, OpenConnections, Proto, Target, Vantage};
@@ -51,6 +51,9 @@ pub(super) fn plan(place: Place, kind: Kind, typed: &FaultArgs, nft: Option<&Nft
         since: now(),
     };
     fault.name = typed.aim.name.clone().unwrap_or_else(|| Name::made_up(kind, &first, fault.digest()));
+    if !typed.aim.dry_run && !typed.aim.allow_lockout {
+        lockout::check(&place.ns, &fault)?;
+    }
     let mut vantage = facts::vantage(&place.ns, nft)?;
     let resets = matches!(kind, Kind::DeadProcess(_) | Kind::Rebooted);
     let mut ways = facts::ways(&place.ns, &fault.peers, resets && nft.is_some())?;

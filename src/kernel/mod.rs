@@ -10,6 +10,7 @@ pub mod nft;
 pub mod owner;
 pub mod resolve;
 pub mod route;
+pub mod session;
 pub mod sockets;
 pub mod sysctl;
 pub mod timer;

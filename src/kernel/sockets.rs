@@ -62,6 +62,8 @@ pub struct Connection {
     pub unread: u32,
     /// Whether a process has it: false while it waits for `accept`, and after the process closed it.
     pub accepted: bool,
+    /// By which a process's descriptor is known to be of it; 0 if no process has it.
+    pub inode: u32,
     /// The window field (unscaled) of the segments that this end sends now; 0 where the kernel does not tell (before 6.2).
     pub sent_window: u16,
     /// The window field (unscaled) of the last segment that came from the other end; 0 where the kernel does not tell (before 5.4).
@@ -80,6 +82,7 @@ impl Connection {
             state,
             unread: entry.receive_queue.saturating_sub(fin),
             accepted: entry.inode != 0,
+            inode: entry.inode,
             sent_window: window(&entry.info, SENT_WINDOW, shifts >> 4),
             heard_window: window(&entry.info, HEARD_WINDOW, shifts & 0xf),
         })

@@ -1,6 +1,7 @@
 //! A fault: a value that can be printed, compared and tested without a machine.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -115,6 +116,17 @@ impl Fault {
             digest: self.digest(),
             tables,
         }
+    }
+
+    /// Whether it is about the traffic of this peer with that other end.
+    pub fn is_between(&self, peer: SocketAddr, other: SocketAddr) -> bool {
+        self.peers.iter().any(|target| target.names(peer.ip(), peer.port()))
+            && (self.with.is_empty() || self.with.iter().any(|net| net.contains(&other.ip())))
+    }
+
+    /// Whether it is about a TCP connection with these ends, whichever of them is a peer.
+    pub fn is_about(&self, one: SocketAddr, other: SocketAddr) -> bool {
+        self.proto != Proto::Udp && (self.is_between(one, other) || self.is_between(other, one))
     }
 
     /// The same for two faults that break the same in the same way, whatever they are called and however long

@@ -9,7 +9,7 @@ use super::player::Player;
 use super::words;
 use super::world::World;
 use crate::commands::apply::{self, Written};
-use crate::commands::{flap, partition, shown, together};
+use crate::commands::{flap, lockout, partition, shown, together};
 use crate::record::{Event, Record};
 use crate::scenario::file::Names;
 
@@ -69,6 +69,7 @@ impl Player<'_> {
             step,
             |sockets| partition::plan(seats, &partition, name, cut.lifetime(), |place| sockets.of(place)),
             |planned| {
+                lockout::check_all(&planned, cut.args.allow_lockout)?;
                 let done = together::write(planned, cut.args.replace)?;
                 spread = done.spread;
                 Ok(done.written)

@@ -21,6 +21,20 @@ pub enum Way {
 impl RouteSocket {
     /// How the namespace reaches the address; `None` where the kernel refuses to say since there is no route.
     pub fn way_to(&mut self, address: IpAddr) -> Option<Way> {
+        self.route_to(address).map(|route| way(&route))
+    }
+
+    /// The router by which the namespace reaches the address; `None` if it takes none, or there is no route.
+    pub fn gateway_to(&mut self, address: IpAddr) -> Option<IpAddr> {
+        let gateway = |attribute: &RouteAttribute| match attribute {
+            RouteAttribute::Gateway(RouteAddress::Inet(ip)) => Some(IpAddr::V4(*ip)),
+            RouteAttribute::Gateway(RouteAddress::Inet6(ip)) => Some(IpAddr::V6(*ip)),
+            _ => None,
+        };
+        self.route_to(address)?.attributes.iter().find_map(gateway)
+    }
+
+    fn route_to(&mut self, address: IpAddr) -> Option<RouteMessage> {
         let mut message = RouteMessage::default();
         let (family, length) = match address {
             IpAddr::V4(_) => (AddressFamily::Inet, 32),
@@ -30,8 +44,8 @@ impl RouteSocket {
         message.header.destination_prefix_length = length;
         message.attributes.push(RouteAttribute::Destination(RouteAddress::from(address)));
         let replies = self.request(&RouteNetlinkMessage::GetRoute(message), 0).ok()?;
-        replies.iter().find_map(|reply| match reply {
-            RouteNetlinkMessage::NewRoute(route) => Some(way(route)),
+        replies.into_iter().find_map(|reply| match reply {
+            RouteNetlinkMessage::NewRoute(route) => Some(route),
             _ => None,
         })
     }

@@ -35,11 +35,7 @@ const LEAD: Duration = Duration::from_millis(10);
 /// As many edges are shown as text; `--json` has all.
 const SHOWN: usize = 20;
 
-/// A fault comes and goes, on absolute deadlines.
-///
-/// Begins with the fault. Ends after --cycles, after --for, with COMMAND, or by a signal, and then prints the planned
-/// and the actual edges. Exits with 0 after a signal, too, as with --hold: ending is what was asked for; with COMMAND,
-/// with its exit code. The fault ends with this process, however that ends.
+/// `flap`
 #[derive(Debug, Clone, Args)]
 #[command(group = ArgGroup::new("drawn").args(["jitter", "per_connection"]).multiple(true))]
 pub struct FlapArgs {

@@ -24,10 +24,7 @@ use crate::kernel::nft::Nft;
 use crate::model::{Direction, Fault, Kind, Lifetime, Name, Partition, Proto, Split, Target};
 use crate::rules::{Ruleset, compile};
 
-/// The network is split: groups of nodes no longer hear each other.
-///
-/// The nodes are those of --nodes FILE or of the lab. Who is in two groups hears both; who is in none is connected to
-/// all, as a client that reaches both sides. `status` and `heal NAME` know the partition by one name everywhere.
+/// `partition`
 #[derive(Debug, Clone, Args)]
 #[command(group = ArgGroup::new("how").args(["groups", "isolate", "split"]).required(true))]
 pub struct PartitionArgs {
@@ -260,9 +257,11 @@ fn report(partition: &Partition, done: &Together, json: bool) -> Result<()> {
         document["spread_ms"] = spread_ms.into();
         return out::print_json(&document);
     }
-    let (groups, count) = (partition.shown_groups(), done.written.len());
+    let groups = partition.shown_groups();
+    let namespaces = match done.written.len() {
+        1 => "1 namespace".to_owned(),
+        more => format!("{more} namespaces"),
+    };
     let told = fault.map(|fault| format!("{}, as {}", shown::lifetime(fault.lifetime), fault.name)).unwrap_or_default();
-    out::print(&format!(
-        "{partition}partition {groups}: {told}, in {count} namespaces [all within {spread_ms:.2} ms]\n"
-    ))
+    out::print(&format!("{partition}partition {groups}: {told}, in {namespaces} [all within {spread_ms:.2} ms]\n"))
 }

@@ -76,15 +76,15 @@ pub(super) fn run(place: &PlaceArgs, typed: &PartitionArgs, json: bool) -> Resul
     if place::is_named(place) {
         return Err(Usage("a partition is made in the places of its nodes: name no other".into()).into());
     }
+    let by_chance = typed.split.is_some() || typed.isolate.as_deref() == Some("a-follower");
+    let drawn = (by_chance && typed.seed.is_none()).then(|| random_seed().into());
+    let typed = &PartitionArgs { seed: typed.seed.or(drawn), ..typed.clone() };
     let command = hold::Command::new(&typed.under)?;
     let all = nodes::of(place, &typed.nodes)?;
     let (seats, missing) = cluster::open_needed(&all, |node| typed.needs(node))?;
     for error in missing {
         out::note(&format!("left out: {error:#}"));
     }
-    let by_chance = typed.split.is_some() || typed.isolate.as_deref() == Some("a-follower");
-    let drawn = (by_chance && typed.seed.is_none()).then(|| random_seed().into());
-    let typed = &PartitionArgs { seed: typed.seed.or(drawn), ..typed.clone() };
     let partition = partition(typed, &seats)?;
     let lifetime = typed.lifetime.lasting(!typed.under.command.is_empty());
     let planned = plan(seats, &partition, typed.name.as_ref(), lifetime, apply::socket)?;

@@ -106,12 +106,6 @@ impl FlapArgs {
         let Self { up, down, jitter, cycles, total, .. } = *self;
         Rhythm { up, down, jitter, seed, cycles, total }
     }
-
-    /// Whether something depends on a seed that nobody gave.
-    fn draws(&self) -> bool {
-        let connections = self.loss.as_ref().is_some_and(|loss| loss.per_connection);
-        self.seed.is_none() && (self.jitter > 0 || connections)
-    }
 }
 
 pub(super) fn run(args: &PlaceArgs, typed: &FlapArgs, json: bool) -> Result<ExitCode> {
@@ -119,9 +113,9 @@ pub(super) fn run(args: &PlaceArgs, typed: &FlapArgs, json: bool) -> Result<Exit
     fault.aim.peers = nodes::peers_of_file(args, &fault.aim.peers)?;
     let command = hold::Command::new(&typed.aim.under)?;
     let planned = plan_all(place::resolve(args)?, kind, &fault)?;
-    if typed.draws() {
+    if typed.jitter > 0 && typed.seed.is_none() {
         let seed = rhythm.seed;
-        out::note(&format!("seed {seed}: --seed {seed} makes the same again"));
+        out::note(&format!("seed {seed}: --seed {seed} varies the times in the same way"));
     }
     if typed.aim.dry_run {
         return dry_run(&rhythm, &planned, json);
@@ -308,6 +302,7 @@ fn announce(rhythm: &Rhythm, flapping: &[Flapping], json: bool) -> Result<()> {
 }
 
 fn dry_run(rhythm: &Rhythm, planned: &[(Planned, Arc<Nft>)], json: bool) -> Result<ExitCode> {
+    planned.iter().flat_map(|(plan, _)| &plan.notes).for_each(|note| out::note(note));
     if json {
         let edge = |edge: Edge| json!({ "edge": name_of(edge), "planned_ms": ms(edge.at) });
         let documents = planned.iter().map(|(plan, _)| plan.document_with_rules());

@@ -187,6 +187,9 @@ fn what_is_wrong_with_a_file_is_one_line_with_its_place_before_anything_starts()
         assert_eq!((output.status.code(), said.len()), (Some(2), 1), "{steps}: {output:?}");
         assert!(said[0].contains(place) && said[0].contains(what), "{steps}: {said:?}");
     }
+    let text = "[[steps]]\nfault = \"lossy etcd1 --percent 5 --per-connection --node agent\"\n[[steps]]\nkill = \"x\"";
+    let output = Play::new(&lab, "late", text).run("");
+    assert_eq!(String::from_utf8_lossy(&output.stderr).lines().count(), 1, "{output:?}");
     let text = "[telemetry]\nfrom = [\"agent\", \"nope\"]\n[[steps]]\nsleep = \"1s\"";
     let output = Play::new(&lab, "telemetry", text).run("");
     let said = String::from_utf8_lossy(&output.stderr);

@@ -79,8 +79,15 @@ pub enum Verb {
     /// The machine came back without its connections: open ones are reset once they send, new ones work.
     Rebooted(FaultArgs),
     /// The network is split: groups of nodes no longer hear each other.
+    ///
+    /// The nodes are those of --nodes FILE or of the lab. Who is in two groups hears both; who is in none is connected
+    /// to all, as a client that reaches both sides. `status` and `heal NAME` know the partition by one name everywhere.
     Partition(PartitionArgs),
     /// A fault comes and goes, on absolute deadlines.
+    ///
+    /// Begins with the fault. Ends after --cycles, after --for, with COMMAND, or by a signal, and then prints the
+    /// planned and the actual edges. Exits with 0 after a signal, too, as with --hold: ending is what was asked for;
+    /// with COMMAND, with its exit code. The fault ends with this process, however that ends.
     Flap(FlapArgs),
     /// Remove faults: those of these names, or all, in the given places or wherever playdead has some.
     Heal(HealArgs),
@@ -90,11 +97,21 @@ pub enum Verb {
     Status(StatusArgs),
     /// Look at peers as a client does: TCP connect and request, UDP, ping, and open connections.
     Probe(ProbeArgs),
-    /// Look at the peers of faults in force and judge whether they look as they must; exits with 3 if not.
+    /// Look at the peers of faults in force and judge whether they look as they must.
+    ///
+    /// Exits with 0 if all is as it must be, and for what no look can judge (lossy, some kinds in one direction: see
+    /// their counters); with 3 if something differs or has expired; else with 1 if something could not be judged.
     Verify(VerifyArgs),
     /// Ask every member of a cluster: is it live, does it reach enough of the others, does the cluster answer?
+    ///
+    /// Each is asked from its own place, and from every place that is named besides. LIVE: its process serves. ABLE: it
+    /// reaches the peer ports of enough others for a quorum, itself counted unless its process does not answer. QUORUM:
+    /// the cluster answers a linearizable read through it (ZooKeeper: the server says that it serves).
     Quorum(QuorumArgs),
     /// Play a scenario from a file, heal, and leave a record.
+    ///
+    /// Everything is checked before anything starts. All faults end with this process, however it ends; what it paused,
+    /// unplugged or killed is put right again as well. Exits with 3 when an expectation is not met.
     Run(RunArgs),
     /// Put right what a `run` has left that was killed.
     #[command(hide = true)]

@@ -35,11 +35,7 @@ const LEAD: Duration = Duration::from_millis(10);
 /// As many edges are shown as text; `--json` has all.
 const SHOWN: usize = 20;
 
-/// A fault comes and goes, on absolute deadlines.
-///
-/// Begins with the fault. Ends after --cycles, after --for, with COMMAND, or by a signal, and then prints the planned
-/// and the actual edges. Exits with 0 after a signal, too, as with --hold: ending is what was asked for; with COMMAND,
-/// with its exit code. The fault ends with this process, however that ends.
+/// `flap`
 #[derive(Debug, Clone, Args)]
 #[command(group = ArgGroup::new("drawn").args(["jitter", "per_connection"]).multiple(true))]
 pub struct FlapArgs {
@@ -110,12 +106,6 @@ impl FlapArgs {
         let Self { up, down, jitter, cycles, total, .. } = *self;
         Rhythm { up, down, jitter, seed, cycles, total }
     }
-
-    /// Whether something depends on a seed that nobody gave.
-    fn draws(&self) -> bool {
-        let connections = self.loss.as_ref().is_some_and(|loss| loss.per_connection);
-        self.seed.is_none() && (self.jitter > 0 || connections)
-    }
 }
 
 pub(super) fn run(args: &PlaceArgs, typed: &FlapArgs, json: bool) -> Result<ExitCode> {
@@ -123,9 +113,9 @@ pub(super) fn run(args: &PlaceArgs, typed: &FlapArgs, json: bool) -> Result<Exit
     fault.aim.peers = nodes::peers_of_file(args, &fault.aim.peers)?;
     let command = hold::Command::new(&typed.aim.under)?;
     let planned = plan_all(place::resolve(args)?, kind, &fault)?;
-    if typed.draws() {
+    if typed.jitter > 0 && typed.seed.is_none() {
         let seed = rhythm.seed;
-        out::note(&format!("seed {seed}: --seed {seed} makes the same again"));
+        out::note(&format!("seed {seed}: --seed {seed} varies the times in the same way"));
     }
     if typed.aim.dry_run {
         return dry_run(&rhythm, &planned, json);
@@ -312,6 +302,7 @@ fn announce(rhythm: &Rhythm, flapping: &[Flapping], json: bool) -> Result<()> {
 }
 
 fn dry_run(rhythm: &Rhythm, planned: &[(Planned, Arc<Nft>)], json: bool) -> Result<ExitCode> {
+    planned.iter().flat_map(|(plan, _)| &plan.notes).for_each(|note| out::note(note));
     if json {
         let edge = |edge: Edge| json!({ "edge": name_of(edge), "planned_ms": ms(edge.at) });
         let documents = planned.iter().map(|(plan, _)| plan.document_with_rules());

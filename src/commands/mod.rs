@@ -141,18 +141,13 @@ fn broken(verb: &Verb) -> Option<(Kind, &FaultArgs, Option<&OsStr>)> {
         Verb::Hush(args) => (Kind::Hush, &args.fault, args.then.as_deref()),
         Verb::HungProcess(args) => (Kind::HungProcess(args.hang.backlog), &args.fault, None),
         Verb::Unreachable(args) => (Kind::Unreachable(args.error.code), &args.fault, None),
-        Verb::Lossy(args) => (loss(args), &args.fault, None),
+        Verb::Lossy(args) => {
+            let seed = args.seed.unwrap_or_else(random_seed);
+            (args.loss.kind(seed.into()), &args.fault, None)
+        }
         Verb::Rebooted(args) => (Kind::Rebooted, args, None),
         _ => return None,
     })
-}
-
-fn loss(args: &cli::LossyArgs) -> Kind {
-    let seed = args.seed.unwrap_or_else(random_seed);
-    if args.loss.per_connection {
-        out::note(&format!("seed {seed}: --seed {seed} loses the same connections again"));
-    }
-    args.loss.kind(seed.into())
 }
 
 /// Any number will do: it is printed, so that the run can be repeated.

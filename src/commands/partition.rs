@@ -24,10 +24,7 @@ use crate::kernel::nft::Nft;
 use crate::model::{Direction, Fault, Kind, Lifetime, Name, Partition, Proto, Split, Target};
 use crate::rules::{Ruleset, compile};
 
-/// The network is split: groups of nodes no longer hear each other.
-///
-/// The nodes are those of --nodes FILE or of the lab. Who is in two groups hears both; who is in none is connected to
-/// all, as a client that reaches both sides. `status` and `heal NAME` know the partition by one name everywhere.
+/// `partition`
 #[expect(clippy::struct_excessive_bools, reason = "each is an option")]
 #[derive(Debug, Clone, Args)]
 #[command(group = ArgGroup::new("how").args(["groups", "isolate", "split"]).required(true))]
@@ -83,15 +80,15 @@ pub(super) fn run(place: &PlaceArgs, typed: &PartitionArgs, json: bool) -> Resul
     if place::is_named(place) {
         return Err(Usage("a partition is made in the places of its nodes: name no other".into()).into());
     }
+    let by_chance = typed.split.is_some() || typed.isolate.as_deref() == Some("a-follower");
+    let drawn = (by_chance && typed.seed.is_none()).then(|| random_seed().into());
+    let typed = &PartitionArgs { seed: typed.seed.or(drawn), ..typed.clone() };
     let command = hold::Command::new(&typed.under)?;
     let all = nodes::of(place, &typed.nodes)?;
     let (seats, missing) = cluster::open_needed(&all, |node| typed.needs(node))?;
     for error in missing {
         out::note(&format!("left out: {error:#}"));
     }
-    let by_chance = typed.split.is_some() || typed.isolate.as_deref() == Some("a-follower");
-    let drawn = (by_chance && typed.seed.is_none()).then(|| random_seed().into());
-    let typed = &PartitionArgs { seed: typed.seed.or(drawn), ..typed.clone() };
     let partition = partition(typed, &seats)?;
     let lifetime = typed.lifetime.lasting(!typed.under.command.is_empty());
     let planned = plan(seats, &partition, typed.name.as_ref(), lifetime, apply::socket)?;
@@ -265,9 +262,11 @@ fn report(partition: &Partition, done: &Together, json: bool) -> Result<()> {
         document["spread_ms"] = spread_ms.into();
         return out::print_json(&document);
     }
-    let (groups, count) = (partition.shown_groups(), done.written.len());
+    let groups = partition.shown_groups();
+    let namespaces = match done.written.len() {
+        1 => "1 namespace".to_owned(),
+        more => format!("{more} namespaces"),
+    };
     let told = fault.map(|fault| format!("{}, as {}", shown::lifetime(fault.lifetime), fault.name)).unwrap_or_default();
-    out::print(&format!(
-        "{partition}partition {groups}: {told}, in {count} namespaces [all within {spread_ms:.2} ms]\n"
-    ))
+    out::print(&format!("{partition}partition {groups}: {told}, in {namespaces} [all within {spread_ms:.2} ms]\n"))
 }

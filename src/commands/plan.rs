@@ -11,7 +11,7 @@ use super::place::Place;
 use super::{Usage, lockout, shown};
 use crate::kernel::conntrack;
 use crate::kernel::nft::Nft;
-use crate::model::{BridgeReject, Fault, Host, Kind, Name, OpenConnections, Proto, Target, Vantage};
+use crate::model::{BridgeReject, Fault, Host, Kind, Loss, LossScope, Name, OpenConnections, Proto, Target, Vantage};
 use crate::rules::{Ruleset, compile};
 
 /// One place, and what is to be written there.
@@ -145,6 +145,9 @@ fn limits(place: &Place, fault: &Fault, vantage: &Vantage, ways: &Ways) -> Resul
     }
     match fault.kind {
         Kind::DeadProcess(open) => notes.extend(limits_of_death(place, fault, vantage, open, ways)?),
+        Kind::Lossy(Loss { scope: LossScope::Connection { seed }, .. }) => {
+            notes.push(format!("seed {seed}: --seed {seed} loses the same connections again"));
+        }
         Kind::HungProcess(_) => notes.push("acknowledgements carry numbers behind the answers that are lost".into()),
         Kind::DeadHost if fault.direction.to() && ways.routed => {
             notes.push("the router is not asked: no host unreachable comes from it".into());

@@ -17,11 +17,7 @@ use super::{Usage, out, shown};
 use crate::cluster::{self, Able, From, Live, Quorum, Seat, Snapshot, View};
 use crate::model::PeerSpec;
 
-/// Ask every member of a cluster: is it live, does it reach enough of the others, does the cluster answer?
-///
-/// Each is asked from its own place, and from every place that is named besides. LIVE: its process serves. ABLE: it
-/// reaches the peer ports of enough others for a quorum, itself counted unless its process does not answer. QUORUM: the cluster answers a linearizable read through it
-/// (ZooKeeper: the server says that it serves).
+/// `quorum`
 #[derive(Debug, Clone, clap::Args)]
 pub struct QuorumArgs {
     /// Ask the members of this live cluster, from the named place or from here [default: the nodes of --nodes, or of

@@ -34,10 +34,7 @@ pub(super) use guard::run as guard;
 use player::Ended;
 use world::World;
 
-/// Play a scenario from a file, heal, and leave a record.
-///
-/// Everything is checked before anything starts. All faults end with this process, however it ends; what it paused,
-/// unplugged or killed is put right again as well. Exits with 3 when an expectation is not met.
+/// `run`
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
     /// The scenario: a TOML file (docs/scenarios.md).

@@ -21,10 +21,7 @@ const ANY_PORT: u16 = 9;
 /// So many addresses of a fault are looked at unless some are named.
 const ENOUGH: usize = 8;
 
-/// Look at the peers of a fault in force and judge what is seen, as `probe --expect` does.
-///
-/// Exits with 0 if all is as it must be, and for what no look can judge (lossy, some kinds in one direction: see their
-/// counters); with 3 if something differs or has expired; else with 1 if something could not be judged.
+/// `verify`
 #[derive(Debug, Clone, clap::Args)]
 pub struct VerifyArgs {
     /// Which faults [default: all, in the given places or everywhere].

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::event::{Event, Stamped, State};
+use super::event::{Event, Outcome, Stamped, State};
 
 /// The scenario as a page: what happened, what failed, and the times that matter.
 pub fn summary(events: &[Stamped]) -> String {
@@ -14,7 +14,8 @@ pub fn summary(events: &[Stamped]) -> String {
         }
         let _ = writeln!(text, "Seed {seed}, {:.1} s.", events.last().map_or(0.0, |last| last.ms) / 1e3);
     }
-    for (index, failed) in failed(events).enumerate() {
+    let failed = finish(events).map_or(&[][..], |(_, failed)| failed);
+    for (index, failed) in failed.iter().enumerate() {
         text.push_str(if index == 0 { "\n" } else { "" });
         let _ = writeln!(text, "- **{}**", cell(failed));
     }
@@ -32,20 +33,17 @@ pub fn summary(events: &[Stamped]) -> String {
     text
 }
 
-fn verdict(events: &[Stamped]) -> &'static str {
-    let end = events.iter().find_map(|stamped| match &stamped.event {
-        Event::Finish { outcome, .. } => Some(outcome.text()),
+/// How it ended, and what went wrong.
+pub(super) fn finish(events: &[Stamped]) -> Option<(Outcome, &[String])> {
+    events.iter().find_map(|stamped| match &stamped.event {
+        Event::Finish { outcome, failed } => Some((*outcome, failed.as_slice())),
         _ => None,
-    });
-    end.unwrap_or("has not ended")
+    })
 }
 
-fn failed(events: &[Stamped]) -> impl Iterator<Item = &str> {
-    let finish = events.iter().find_map(|stamped| match &stamped.event {
-        Event::Finish { failed, .. } => Some(failed),
-        _ => None,
-    });
-    finish.into_iter().flatten().map(String::as_str)
+/// The same in words.
+pub(super) fn verdict(events: &[Stamped]) -> &'static str {
+    finish(events).map_or("has not ended", |(outcome, _)| outcome.text())
 }
 
 fn result(events: &[Stamped], begin: &Stamped) -> (String, String) {
@@ -119,16 +117,8 @@ fn leaders(events: &[Stamped], text: &mut String) {
 
 /// For how long the cluster did not answer, seen from each place through each member.
 fn unavailable(events: &[Stamped], text: &mut String) {
-    let mut views: Vec<(&str, Option<&str>)> = Vec::new();
-    for stamped in events {
-        if let Event::Member { node, from, .. } = &stamped.event
-            && !views.contains(&(node, from.as_deref()))
-        {
-            views.push((node, from.as_deref()));
-        }
-    }
     let mut rows = String::new();
-    for (node, from) in views {
+    for (node, from) in views(events) {
         let spans = spans(events, node, from);
         let [silent, live, quorum] = [State::Silent, State::Live, State::Quorum].map(|wanted| {
             spans
@@ -152,6 +142,19 @@ fn unavailable(events: &[Stamped], text: &mut String) {
              | --- | --- | ---: | ---: | ---: |\n{rows}"
         );
     }
+}
+
+/// Every member, and from where it was seen; each once.
+pub(super) fn views(events: &[Stamped]) -> Vec<(&str, Option<&str>)> {
+    let mut views = Vec::new();
+    for stamped in events {
+        if let Event::Member { node, from, .. } = &stamped.event
+            && !views.contains(&(node.as_str(), from.as_deref()))
+        {
+            views.push((node.as_str(), from.as_deref()));
+        }
+    }
+    views
 }
 
 /// From when to when a member was in which state, in milliseconds.

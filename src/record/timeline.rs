@@ -6,7 +6,7 @@ use svg::Document;
 use svg::node::element::{Group, Line, Rectangle, Text, Title};
 
 use super::event::{Event, Outcome, Stamped, State};
-use super::summary::{Spans, spans};
+use super::summary::{Spans, finish, spans, verdict, views};
 
 /// Where the chart begins, and how wide it is, in pixels.
 const LEFT: f64 = 130.0;
@@ -120,12 +120,9 @@ impl Page {
 
     fn head(&mut self, events: &[Stamped]) {
         let Some(Event::Start { scenario, about, seed, .. }) = events.first().map(|first| &first.event) else { return };
-        let finish = events.iter().find_map(|stamped| match &stamped.event {
-            Event::Finish { outcome, .. } => Some(*outcome),
-            _ => None,
-        });
-        let verdict = finish.map_or("has not ended", Outcome::text);
-        let colour = if finish == Some(Outcome::Passed) { "#1b6e2c" } else { "#a01010" };
+        let verdict = verdict(events);
+        let passed = finish(events).is_some_and(|(outcome, _)| outcome == Outcome::Passed);
+        let colour = if passed { "#1b6e2c" } else { "#a01010" };
         self.text(12.0, 26.0, scenario, INK, &[("font-size", "17"), ("font-weight", "bold")]);
         let wall = events[0].wall.get(..19).unwrap_or_default().replace('T', " ");
         let facts = format!("{verdict}; {:.1} s; seed {seed}; {wall} UTC", self.end / 1e3);
@@ -377,19 +374,11 @@ fn of_node(events: &[Stamped], node: &str, end: f64) -> Vec<Item> {
 }
 
 fn strips(events: &[Stamped], node: &str, end: f64) -> Vec<Strip> {
-    let mut places: Vec<Option<&str>> = Vec::new();
-    for stamped in events {
-        if let Event::Member { node: member, from, .. } = &stamped.event
-            && member == node
-            && !places.contains(&from.as_deref())
-        {
-            places.push(from.as_deref());
-        }
-    }
+    let places = views(events).into_iter().filter(|(member, _)| *member == node).map(|(_, place)| place);
     let named = |place: Option<&str>| place.map_or("itself".to_owned(), |place| format!("from {place}"));
     let looks =
         |spans: Spans| spans.into_iter().map(|(from, to, state)| (from, to, look_of(state).0, look_of(state).1));
-    let views = places.into_iter().map(|place| (named(place), looks(spans(events, node, place)).collect()));
+    let views = places.map(|place| (named(place), looks(spans(events, node, place)).collect()));
     let flaps = events.iter().filter_map(|stamped| match &stamped.event {
         Event::Fault { name, nodes, .. } if nodes.iter().any(|broken| broken == node) => flap(events, name, end),
         _ => None,

@@ -72,7 +72,7 @@ pub(super) fn play(ready: &Ready, record: &Record, pcap: bool, json: bool) -> Re
     record.zero();
     let over = Stop::default();
     let ended = thread::scope(|scope| {
-        let watching = known.map(|known| scope.spawn(|| telemetry::watch(world, how, known, record, &over)));
+        let watching = known.map(|known| scope.spawn(|| telemetry::watch(world, how, known, record, [&over, &stop])));
         let mut player = Player::new(ready, record, faults, &stop, &mut guard, json);
         let result = player.steps(&ready.plan);
         let ended = player.end(result);

@@ -11,9 +11,15 @@ use crate::cluster::{self, Live, Quorum, Snapshot, View};
 use crate::record::{Event, Record, State};
 use crate::scenario::file::Telemetry;
 
-/// Looks again and again until it is told to stop.
-pub(super) fn watch(world: &World, how: &Telemetry, mut known: Known, record: &Record, stop: &Stop) -> Result<()> {
-    while stop.sleep_until(known.looked + how.every.0.max(Duration::from_millis(10))) {
+/// Looks again and again until it is over; the last look ends in its own time, unless a signal comes.
+pub(super) fn watch(
+    world: &World,
+    how: &Telemetry,
+    mut known: Known,
+    record: &Record,
+    [over, stop]: [&Stop; 2],
+) -> Result<()> {
+    while over.sleep_until(known.looked + how.every.0.max(Duration::from_millis(10))) {
         known.look(world, how, record, stop)?;
     }
     Ok(())

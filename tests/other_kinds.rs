@@ -2,8 +2,8 @@
 
 mod net;
 
-use std::io::ErrorKind;
-use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use net::{At, OTHER_PORT, PORT, Segment, at_port, other_port, targets};
 use playdead::model::Code;
 use playdead::model::signature::Expect;
 use playdead::probe::{Outcome, Probe};
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 const PORTS: &str = "10.99.0.2:2379 [fd99::2]:2379";
 const HOST: &str = "10.99.0.2 fd99::2";
@@ -141,11 +141,156 @@ fn listen(port: u16, backlog: i32) -> Socket {
     socket
 }
 
+/// The port of the server below.
+const ECHO: u16 = 4445;
+/// The kernel's default.
+const NEVER: Duration = Duration::from_secs(7200);
+
+/// Serves echoes, each so late that the kernel has acknowledged by itself. After so long a silence the kernel asks
+/// whether the client is there.
+fn echo(segment: &Segment, keepalive: Duration) {
+    let listener: TcpListener = segment.netns(At::Peer).run(|| listen(ECHO, 8)).unwrap().into();
+    thread::spawn(move || {
+        let alive = TcpKeepalive::new().with_time(keepalive);
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            SockRef::from(&stream).set_tcp_keepalive(&alive).unwrap();
+            thread::spawn(move || {
+                let mut buffer = [0; 64];
+                while let Ok(bytes @ 1..) = stream.read(&mut buffer) {
+                    thread::sleep(Duration::from_millis(100));
+                    let _ = stream.write_all(&buffer[..bytes]);
+                }
+            });
+        }
+    });
+}
+
+/// What the client's kernel says of a connection some time after a request.
+fn after_a_request(segment: &Segment, stream: &mut TcpStream) -> String {
+    stream.write_all(b"?").unwrap();
+    thread::sleep(Duration::from_millis(700));
+    let local = format!("sport = :{}", stream.local_addr().unwrap().port());
+    segment.inside(At::Client, &["ss", "-tinH", "state", "established", &local])
+}
+
+/// It has an acknowledgement of all that was sent, and had it before it sent anything again.
+#[track_caller]
+fn is_acknowledged(segment: &Segment, at: At, stream: &mut TcpStream) {
+    let told = after_a_request(segment, stream);
+    assert!(told.contains("rto:") && !told.contains("unacked:") && !told.contains("retrans:"), "{at:?}: {told}");
+}
+
+#[test]
+fn a_hung_process_acknowledges_with_the_number_that_it_stood_at() {
+    at_all(|segment, at| {
+        echo(segment, NEVER);
+        let mut streams = at_port(ECHO).map(|target| segment.connect(target));
+        segment.playdead(at, &format!("hung-process 10.99.0.2:{ECHO} [fd99::2]:{ECHO}"));
+        let learn = |set: &str| format!("tcp sport {ECHO} meta nfproto ip{set} add @{set} {{ tcp sequence }};");
+        let sets = ["v4", "v6"].map(|set| format!("set {set} {{ typeof tcp sequence; flags dynamic; }};")).concat();
+        let rules = ["v4", "v6"].map(learn).concat();
+        let hook = "type filter hook prerouting priority -299;";
+        segment.nft(At::Client, &format!("table inet seen {{ {sets} chain c {{ {hook} {rules} }}; }}"));
+        for _ in 0..3 {
+            for stream in &mut streams {
+                is_acknowledged(segment, at, stream);
+            }
+        }
+        for set in ["v4", "v6"] {
+            let seen = segment.inside(At::Client, &["nft", "list", "set", "inet", "seen", set]);
+            let (_, elements) = seen.split_once("elements = {").unwrap();
+            assert_eq!(elements.split(',').count(), 1, "{at:?}: {seen}");
+        }
+        segment.nft(At::Client, "delete table inet seen");
+        segment.heal(at);
+        for stream in &mut streams {
+            stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            stream.read_exact(&mut [0; 3]).unwrap();
+        }
+    });
+}
+
+/// A keepalive has the number before, which the client would not take with an acknowledgement.
+#[test]
+fn a_hung_process_whose_kernel_asks_first_still_acknowledges() {
+    at_all(|segment, at| {
+        echo(segment, Duration::from_secs(1));
+        let mut streams = at_port(ECHO).map(|target| segment.connect(target));
+        segment.playdead(at, &format!("hung-process 10.99.0.2:{ECHO} [fd99::2]:{ECHO}"));
+        thread::sleep(Duration::from_millis(1300));
+        for _ in 0..2 {
+            for stream in &mut streams {
+                is_acknowledged(segment, at, stream);
+            }
+        }
+    });
+}
+
+/// What was learned then is a number that the client is beyond.
+#[test]
+fn a_hung_process_that_sends_again_what_the_client_has_still_acknowledges() {
+    at_all(|segment, at| {
+        echo(segment, NEVER);
+        let mut streams = at_port(ECHO).map(|target| segment.connect(target));
+        // Bare acknowledgements are lost, also those that select: 20 or 40 bytes, then TCP's 32 or 44.
+        let mute = "chain c { type filter hook output priority 0; meta length { 52, 64, 72, 84 } drop; };";
+        segment.nft(At::Client, &format!("table inet mute {{ {mute} }}"));
+        for stream in &mut streams {
+            stream.write_all(b"?").unwrap();
+            stream.read_exact(&mut [0]).unwrap();
+        }
+        segment.playdead(at, &format!("hung-process 10.99.0.2:{ECHO} [fd99::2]:{ECHO}"));
+        thread::sleep(Duration::from_millis(900));
+        segment.nft(At::Client, "delete table inet mute");
+        for _ in 0..2 {
+            for stream in &mut streams {
+                let told = after_a_request(segment, stream);
+                assert!(told.contains("rto:") && !told.contains("unacked:"), "{at:?}: {told}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_hung_process_takes_a_new_connection_by_the_ports_of_an_old_one() {
+    at_all(|segment, at| {
+        echo(segment, NEVER);
+        segment.playdead(at, &format!("hung-process 10.99.0.2:{ECHO} [fd99::2]:{ECHO}"));
+        for target in at_port(ECHO) {
+            for _ in 0..2 {
+                let mut stream = connect_by_port(segment, 5555, target);
+                is_acknowledged(segment, at, &mut stream);
+                // Closed by RST, it leaves nothing behind.
+                SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+            }
+        }
+    });
+}
+
+/// From this port, once it is free: a process that is just being started holds sockets of this one open.
+fn connect_by_port(segment: &Segment, port: u16, target: SocketAddr) -> TcpStream {
+    let any: IpAddr = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let connect = || {
+        let socket = Socket::new(Domain::for_address(target), Type::STREAM, None).unwrap();
+        socket.set_reuse_address(true).unwrap();
+        socket.bind(&SocketAddr::from((any, port)).into()).unwrap();
+        socket.connect(&target.into()).map(|()| socket.into())
+    };
+    for _ in 0..100 {
+        match segment.client().run(connect).unwrap() {
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => thread::sleep(Duration::from_millis(10)),
+            connected => return connected.unwrap(),
+        }
+    }
+    panic!("port {port} is still taken after 1 s");
+}
+
 #[test]
 fn what_a_place_cannot_show_is_said_there_and_only_there() {
     const UNASKED: &str = "no host unreachable";
     const UNLISTED: &str = "only pass through here";
-    const LOST: &str = "numbers behind the answers";
+    const LOST: &str = "only when it is sent again";
     let segment = Segment::routed();
     let said = |at, line: &str| String::from_utf8(segment.run(at, &format!("{line} --dry-run")).stderr).unwrap();
     for (line, note, places) in [

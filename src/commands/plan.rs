@@ -148,7 +148,9 @@ fn limits(place: &Place, fault: &Fault, vantage: &Vantage, ways: &Ways) -> Resul
         Kind::Lossy(Loss { scope: LossScope::Connection { seed }, .. }) => {
             notes.push(format!("seed {seed}: --seed {seed} loses the same connections again"));
         }
-        Kind::HungProcess(_) => notes.push("acknowledgements carry numbers behind the answers that are lost".into()),
+        Kind::HungProcess(_) => {
+            notes.push("a request whose answer acknowledges it is acknowledged only when it is sent again".into());
+        }
         Kind::DeadHost if fault.direction.to() && ways.routed => {
             notes.push("the router is not asked: no host unreachable comes from it".into());
         }

@@ -7,6 +7,11 @@ use super::message::nft::OBJECT_COUNTER;
 use super::object::Expr;
 use crate::rules::Rate;
 
+/// `NFT_DYNSET_OP_UPDATE`.
+const UPDATE: u32 = 1;
+/// `NFT_DYNSET_OP_DELETE` (Linux 5.4).
+const DELETE: u32 = 2;
+
 /// As libnftnl takes it.
 pub(super) fn expression(instr: &Instr) -> Expr {
     match instr {
@@ -74,16 +79,20 @@ pub(super) fn expression(instr: &Instr) -> Expr {
             .u32(sys::NFTNL_EXPR_LOOKUP_SREG, *reg)
             .str(sys::NFTNL_EXPR_LOOKUP_SET, set)
             .u32(sys::NFTNL_EXPR_LOOKUP_FLAGS, (*inverted).into()),
+        Instr::Find { reg, map } => Expr::new("lookup")
+            .u32(sys::NFTNL_EXPR_LOOKUP_SREG, *reg)
+            .u32(sys::NFTNL_EXPR_LOOKUP_DREG, *reg)
+            .str(sys::NFTNL_EXPR_LOOKUP_SET, map),
         Instr::Load { reg, data } => {
             Expr::new("immediate").u32(sys::NFTNL_EXPR_IMM_DREG, *reg).data(sys::NFTNL_EXPR_IMM_DATA, data)
         }
-        // NFT_DYNSET_OP_UPDATE.
-        Instr::Update { set, reg, timeout_ms, over } => Expr::new("dynset")
-            .u32(sys::NFTNL_EXPR_DYNSET_SREG_KEY, *reg)
-            .u32(sys::NFTNL_EXPR_DYNSET_OP, 1)
+        Instr::Update { set, reg, timeout_ms, over } => dynamic(set, *reg, UPDATE)
             .data(sys::NFTNL_EXPR_DYNSET_TIMEOUT, &timeout_ms.to_ne_bytes())
-            .str(sys::NFTNL_EXPR_DYNSET_SET_NAME, set)
             .nested(sys::NFTNL_EXPR_DYNSET_EXPR, over.map(limit)),
+        Instr::Learn { map, reg, data, timeout_ms } => dynamic(map, *reg, UPDATE)
+            .u32(sys::NFTNL_EXPR_DYNSET_SREG_DATA, *data)
+            .data(sys::NFTNL_EXPR_DYNSET_TIMEOUT, &timeout_ms.to_ne_bytes()),
+        Instr::Forget { map, reg, data } => dynamic(map, *reg, DELETE).u32(sys::NFTNL_EXPR_DYNSET_SREG_DATA, *data),
         Instr::Over(rate) => limit(*rate),
         Instr::Count { counter } => Expr::new("objref")
             .u32(sys::NFTNL_EXPR_OBJREF_IMM_TYPE, OBJECT_COUNTER)
@@ -100,6 +109,13 @@ pub(super) fn expression(instr: &Instr) -> Expr {
             chain.iter().fold(expr, |expr, chain| expr.str(sys::NFTNL_EXPR_IMM_CHAIN, chain))
         }
     }
+}
+
+fn dynamic(set: &str, reg: u32, op: u32) -> Expr {
+    Expr::new("dynset")
+        .u32(sys::NFTNL_EXPR_DYNSET_SREG_KEY, reg)
+        .u32(sys::NFTNL_EXPR_DYNSET_OP, op)
+        .str(sys::NFTNL_EXPR_DYNSET_SET_NAME, set)
 }
 
 /// Packets (type 0) by the second or day, inverted (`NFT_LIMIT_F_INV`).

@@ -4,11 +4,14 @@
 //! they were meant.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
-use crate::rules::{Base, Family, Key, KeyKind, Order, Rate, Reject, Rule, Stmt, Verdict};
+use crate::rules::{Base, Entry, Family, Key, KeyKind, Order, Rate, Reject, Rule, Stmt, Verdict};
 
 /// The first 16-byte register; verdicts go to register 0.
 const REG: u32 = 1;
+/// The one behind it.
+const SECOND: u32 = 2;
 /// `NFT_REG32_00`: the same memory as register 1, counted in steps of four bytes.
 const REG32: u32 = 8;
 
@@ -27,8 +30,11 @@ pub(super) enum Instr {
     Random { reg: u32, modulus: u32 },
     Hash { from: u32, len: u32, reg: u32, modulus: u32, seed: u32 },
     Lookup { reg: u32, set: &'static str, inverted: bool },
+    Find { reg: u32, map: &'static str },
     Load { reg: u32, data: Vec<u8> },
     Update { set: &'static str, reg: u32, timeout_ms: u64, over: Option<Rate> },
+    Learn { map: &'static str, reg: u32, data: u32, timeout_ms: u64 },
+    Forget { map: &'static str, reg: u32, data: u32 },
     Over(Rate),
     Count { counter: &'static str },
     Forward { reg: u32 },
@@ -120,8 +126,23 @@ impl Lowering {
             }
             Stmt::Update(update) => {
                 self.load_all(&update.key);
-                let timeout_ms = u64::try_from(update.timeout.as_millis()).unwrap_or(u64::MAX);
+                let timeout_ms = millis(update.timeout);
                 self.out.push(Instr::Update { set: update.set, reg: REG, timeout_ms, over: update.over });
+            }
+            Stmt::Learn(entry, life) => {
+                self.load_entry(entry);
+                let timeout_ms = millis(*life);
+                self.out.push(Instr::Learn { map: entry.map, reg: REG, data: SECOND, timeout_ms });
+            }
+            Stmt::Forget(entry) => {
+                self.load_entry(entry);
+                self.out.push(Instr::Forget { map: entry.map, reg: REG, data: SECOND });
+            }
+            Stmt::Recall(entry) => {
+                self.need_headers_of(&entry.data);
+                self.load_all(&entry.key);
+                self.out.push(Instr::Find { reg: REG, map: entry.map });
+                self.write_from(&entry.data, REG);
             }
             Stmt::StealToLo => {
                 self.out.push(Instr::Load { reg: REG, data: self.lo.to_ne_bytes().to_vec() });
@@ -147,6 +168,9 @@ impl Lowering {
 
     fn is(&mut self, key: &Key, order: Order, value: &[u8]) {
         self.load(key, REG);
+        if matches!(key, Key::Random(_) | Key::Hash(..)) {
+            self.out.push(Instr::ToBigEndian { reg: REG });
+        }
         let mut cmp = |op, data: &[u8]| self.out.push(Instr::Cmp { op, reg: REG, data: data.to_vec() });
         match order {
             Order::Eq => cmp(nft::CMP_EQ, value),
@@ -170,6 +194,13 @@ impl Lowering {
         self.out.push(Instr::Lookup { reg: REG, set, inverted });
     }
 
+    /// The key of an entry, and what it is to have.
+    fn load_entry(&mut self, entry: &Entry) {
+        self.need_headers_of(&entry.data);
+        self.load_all(&entry.key);
+        self.load(&entry.data, SECOND);
+    }
+
     /// Loads keys side by side, as a concatenation is kept in registers.
     fn load_all(&mut self, keys: &[Key]) {
         let mut offset = 0;
@@ -189,11 +220,8 @@ impl Lowering {
             return;
         }
         match key {
-            Key::Random(modulus) => {
-                self.out.push(Instr::Random { reg, modulus: *modulus });
-                self.out.push(Instr::ToBigEndian { reg });
-            }
-            Key::Hash(keys, modulus, seed) => self.hash(keys, *modulus, *seed),
+            Key::Random(modulus) => self.out.push(Instr::Random { reg, modulus: *modulus }),
+            Key::Hash(keys, modulus, seed) => self.hash(keys, *modulus, *seed, reg),
             Key::FibDaddrType => self.out.push(Instr::Fib { reg }),
             Key::Translated => {
                 self.out.push(Instr::Ct { key: nft::CT_STATUS, direction: None, reg });
@@ -203,17 +231,16 @@ impl Lowering {
         }
     }
 
-    fn hash(&mut self, keys: &[Key], modulus: u32, seed: u32) {
+    fn hash(&mut self, keys: &[Key], modulus: u32, seed: u32, reg: u32) {
         // Behind register 1, where the result goes.
-        let from = 2;
+        let from = SECOND;
         let mut offset = 16;
         for key in keys {
             self.load(key, if offset == 16 { from } else { register(offset) });
             offset += key.kind().padded();
         }
         let len = u32::try_from(offset - 16).unwrap_or(0);
-        self.out.push(Instr::Hash { from, len, reg: REG, modulus, seed });
-        self.out.push(Instr::ToBigEndian { reg: REG });
+        self.out.push(Instr::Hash { from, len, reg, modulus, seed });
     }
 
     fn need_headers_of(&mut self, key: &Key) {
@@ -222,7 +249,7 @@ impl Lowering {
             Key::Saddr6 | Key::Daddr6 | Key::HopLimit => (Some(6), None),
             Key::IcmpType | Key::IcmpCode | Key::IcmpChecksum => (Some(4), Some(1)),
             Key::Icmp6Type | Key::Icmp6Code => (Some(6), Some(58)),
-            Key::TcpFlags(_) => (None, Some(6)),
+            Key::TcpFlags(_) | Key::TcpSequence => (None, Some(6)),
             _ => (None, None),
         };
         if let Some(version) = network.filter(|_| self.known.insert(Known::Network)) {
@@ -269,6 +296,7 @@ impl Lowering {
             Key::Dscp | Key::Id | Key::FragOff | Key::Ttl => Checksum { kind: 1, offset: 10, flags: 0 },
             Key::HopLimit => Checksum { kind: 0, offset: 0, flags: 0 },
             Key::UdpChecksum => Checksum { kind: 1, offset: 6, flags: 0 },
+            Key::TcpSequence => Checksum { kind: 1, offset: 16, flags: 0 },
             _ => Checksum { kind: 0, offset: 0, flags: 1 },
         };
         let len = if *key == Key::Dscp { 2 } else { u32::try_from(key.kind().size()).unwrap_or(0) };
@@ -283,6 +311,10 @@ impl Lowering {
         // The kernel takes the ICMP or ICMPv6 meaning of a code from the packet that it answers.
         self.out.push(Instr::Reject { kind, code });
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn register(offset: usize) -> u32 {
@@ -311,6 +343,7 @@ fn location(key: &Key) -> Option<(u32, u32)> {
         Key::Dport | Key::IcmpChecksum => (nft::TRANSPORT, 2),
         Key::Sport | Key::IcmpType | Key::Icmp6Type => (nft::TRANSPORT, 0),
         Key::IcmpCode | Key::Icmp6Code => (nft::TRANSPORT, 1),
+        Key::TcpSequence => (nft::TRANSPORT, 4),
         Key::TcpFlags(_) => (nft::TRANSPORT, 13),
         Key::UdpChecksum => (nft::TRANSPORT, 6),
         Key::Raw(base, bit, _) => {

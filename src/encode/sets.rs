@@ -7,6 +7,7 @@ use crate::rules::{Element, Key, Set, Span};
 
 /// Flags of sets and elements, from `linux/netfilter/nf_tables.h`.
 const SET_INTERVAL: u32 = 0x4;
+const SET_MAP: u32 = 0x8;
 const SET_TIMEOUT: u32 = 0x10;
 const SET_EVAL: u32 = 0x20;
 const SET_CONCAT: u32 = 0x80;
@@ -38,6 +39,7 @@ pub(super) fn set_object(table: &str, set: &Set, id: u32) -> object::Set {
     let concat = kinds.len() > 1;
     let flags = [
         (set.interval, SET_INTERVAL),
+        (set.data.is_some(), SET_MAP),
         (set.timeout, SET_TIMEOUT),
         (set.dynamic.is_some(), SET_EVAL),
         (concat, SET_CONCAT),
@@ -47,6 +49,10 @@ pub(super) fn set_object(table: &str, set: &Set, id: u32) -> object::Set {
     object.u32(sys::NFTNL_SET_FLAGS, flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum());
     object.u32(sys::NFTNL_SET_KEY_TYPE, kinds.iter().fold(0, |sum, kind| sum << 6 | kind.datatype()));
     object.u32(sys::NFTNL_SET_KEY_LEN, u32::try_from(len).unwrap_or(0));
+    if let Some(data) = set.data.as_ref().map(Key::kind) {
+        object.u32(sys::NFTNL_SET_DATA_TYPE, data.datatype());
+        object.u32(sys::NFTNL_SET_DATA_LEN, u32::try_from(data.size()).unwrap_or(0));
+    }
     object.u32(sys::NFTNL_SET_ID, id);
     if concat {
         let lens: Vec<_> = kinds.iter().map(|kind| u8::try_from(kind.size()).unwrap_or(u8::MAX)).collect();
@@ -60,7 +66,7 @@ pub(super) fn set_object(table: &str, set: &Set, id: u32) -> object::Set {
     object
 }
 
-/// What `nft list` needs to print a set as it was declared: the byte order of its key, and the expression of a
+/// What `nft list` needs to print a set as it was declared: the byte order of its key, and the expressions of a
 /// `typeof` (`EXPR_PAYLOAD` is 7, `EXPR_CONCAT` 13).
 fn set_userdata(set: &Set) -> Vec<u8> {
     let number = |kind, value: u32| tlv(kind, &value.to_ne_bytes());
@@ -75,6 +81,8 @@ fn set_userdata(set: &Set) -> Vec<u8> {
             let fields = [0, 0, *base as u32 + 1, u32::from(*bit), u32::from(*bits)];
             fields.iter().zip(0..).flat_map(|(value, kind)| number(kind, *value)).collect()
         }
+        // PROTO_DESC_TCP, TCPHDR_SEQ, and its bits.
+        Key::TcpSequence => [(0, 8), (1, 3), (4, 32)].iter().flat_map(|(kind, value)| number(*kind, *value)).collect(),
         _ => Vec::new(),
     };
     let of = |key: &Key| [number(0, 7), tlv(1, &payload(key))].concat();
@@ -86,6 +94,8 @@ fn set_userdata(set: &Set) -> Vec<u8> {
         }
     };
     userdata.extend(tlv(3, &expression));
+    // Of what a map finds: the byte order is that of packets.
+    userdata.extend(set.data.iter().flat_map(|data| [number(1, 2), tlv(4, &of(data))].concat()));
     userdata
 }
 

@@ -158,6 +158,8 @@ pub enum Key {
     CtDirection,
     /// `ct status dnat`: the address that the sender named was replaced.
     Translated,
+    /// `tcp sequence`.
+    TcpSequence,
     /// `tcp flags & MASK`.
     TcpFlags(u8),
     /// `@base,offset,bits`: any bytes of the packet.
@@ -190,7 +192,9 @@ impl Key {
             Self::Sport | Self::Dport | Self::CtOriginalDport => Kind::Port,
             Self::CtOriginalDaddr(kind) => *kind,
             Self::UdpChecksum | Self::IcmpChecksum | Self::Id | Self::FragOff => Kind::Number(2),
-            Self::FibDaddrType | Self::Translated | Self::Random(_) | Self::Hash(..) => Kind::Number(4),
+            Self::FibDaddrType | Self::Translated | Self::TcpSequence | Self::Random(_) | Self::Hash(..) => {
+                Kind::Number(4)
+            }
             Self::IcmpType
             | Self::IcmpCode
             | Self::Icmp6Type
@@ -241,6 +245,7 @@ impl fmt::Display for Key {
             Self::CtOriginalDport => f.write_str("ct original proto-dst"),
             Self::CtDirection => f.write_str("ct direction"),
             Self::Translated => f.write_str("ct status"),
+            Self::TcpSequence => f.write_str("tcp sequence"),
             Self::TcpFlags(mask) => write!(f, "tcp flags & {mask:#x}"),
             Self::Raw(base, offset, bits) => {
                 let base = match base {

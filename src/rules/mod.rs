@@ -16,6 +16,6 @@ pub use key::{Base, Key, Kind as KeyKind};
 pub use sets::{LEASE_SET, READ_BACK, read_back, renewed};
 pub use trial::{Facility, Source, facilities, reject_trial};
 pub use value::{
-    Chain, Element, Family, Hook, IcmpCode, Order, Per, Rate, Reject, Rule, Ruleset, Set, Span, Stmt, Table, Update,
-    Verdict,
+    Chain, Element, Entry, Family, Hook, IcmpCode, Order, Per, Rate, Reject, Rule, Ruleset, Set, Span, Stmt, Table,
+    Update, Verdict,
 };

@@ -236,7 +236,7 @@ fn span(kind: Kind, net: &IpNet) -> Span {
 fn named(name: &'static str, key: Vec<Key>, elements: Vec<Element>) -> Option<Set> {
     // A hash is faster than an interval tree, and grows better.
     let interval = elements.iter().flat_map(|element| &element.key).any(|span| !span.is_one());
-    (!elements.is_empty()).then_some(Set { name, key, interval, timeout: false, dynamic: None, elements })
+    (!elements.is_empty()).then_some(Set { name, key, data: None, interval, timeout: false, dynamic: None, elements })
 }
 
 /// A set that holds the protocols of all frames until the time has passed: the gate of a lease. One look-up
@@ -248,7 +248,7 @@ pub(super) fn gate(name: &'static str, timeout: Duration, ether_types: &[[u8; 2]
         comment: None,
     };
     let elements = ether_types.iter().map(element).collect();
-    Set { name, key: vec![Key::Protocol], interval: false, timeout: true, dynamic: None, elements }
+    Set { name, key: vec![Key::Protocol], data: None, interval: false, timeout: true, dynamic: None, elements }
 }
 
 /// The gate of a fault's lease, if it has one.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::key::{Concat, Key, Kind};
 use super::value::{
-    Chain, Element, Family, Hook, Order, Rate, Reject, Rule, Ruleset, Set, Span, Stmt, Table, Update, Verdict,
+    Chain, Element, Entry, Family, Hook, Order, Rate, Reject, Rule, Ruleset, Set, Span, Stmt, Table, Update, Verdict,
 };
 
 impl Display for Ruleset {
@@ -47,9 +47,11 @@ impl Display for Table {
 
 impl Display for Set {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(f, "\tset {} {{", self.name)?;
+        writeln!(f, "\t{} {} {{", if self.data.is_some() { "map" } else { "set" }, self.name)?;
         if self.is_typeof() {
-            writeln!(f, "\t\ttypeof {}", Concat(&self.key))?;
+            write!(f, "\t\ttypeof {}", Concat(&self.key))?;
+            self.data.iter().try_for_each(|data| write!(f, " : {data}"))?;
+            writeln!(f)?;
         } else {
             let kinds: Vec<_> = self.key.iter().map(|key| key.kind().to_string()).collect();
             writeln!(f, "\t\ttype {}", kinds.join(" . "))?;
@@ -210,6 +212,11 @@ impl Display for Stmt {
             }
             Self::Copy(to, from) => write!(f, "{to} set {from}"),
             Self::Update(update) => update.fmt(f),
+            Self::Learn(Entry { map, key, data }, life) => {
+                write!(f, "update @{map} {{ {} timeout {} : {data} }}", Concat(key), Time(*life))
+            }
+            Self::Forget(Entry { map, key, data }) => write!(f, "delete @{map} {{ {} : {data} }}", Concat(key)),
+            Self::Recall(Entry { map, key, data }) => write!(f, "{data} set {} map @{map}", Concat(key)),
             Self::StealToLo => f.write_str("fwd to \"lo\""),
             Self::ForThisHost => f.write_str("meta pkttype set host"),
             Self::CopyTo(address) => {

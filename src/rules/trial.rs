@@ -51,7 +51,7 @@ pub fn facilities() -> Vec<Facility> {
         of_stmt("inner headers (@ih)", "dead-process, hung-process", Source::Linux("5.16"), inet(carries_data())),
         of_stmt("fib", every, Source::Module("nft_fib_inet"), inet(is(Key::FibDaddrType, Order::Eq, &[2, 0, 0, 0]))),
         of_stmt("numgen", "lossy", Source::Module("nft_numgen"), inet(is(Key::Random(2), Order::Lt, &[0, 0, 0, 1]))),
-        of_stmt("jhash", "lossy --per-connection", Source::Module("nft_hash"), inet(jhash())),
+        of_stmt("jhash", "hung-process, lossy --per-connection", Source::Module("nft_hash"), inet(jhash())),
         of_stmt("meta iifkind", "lossy", Source::Linux("5.6"), inet(is(Key::IifKind, Order::Eq, &[0; 16]))),
         of_stmt("limit", "dead-process, hung-process, unreachable", Source::Module("nft_limit"), inet(over())),
         of_stmt(
@@ -153,11 +153,11 @@ fn dynamic_sets() -> Facility {
     let key = || vec![Key::Saddr4, Key::Sport];
     let set = Set { timeout: true, dynamic: Some((16, timeout)), ..plain_set(key()) };
     let update = Stmt::Update(Update { set: SET, key: key(), timeout, over: None });
-    facility("sets that rules fill", "rebooted", Source::Linux("4.1"), vec![set], inet(vec![update]))
+    facility("sets that rules fill", "hung-process, rebooted", Source::Linux("4.1"), vec![set], inet(vec![update]))
 }
 
 fn plain_set(key: Vec<Key>) -> Set {
-    Set { name: SET, key, interval: false, timeout: false, dynamic: None, elements: Vec::new() }
+    Set { name: SET, key, data: None, interval: false, timeout: false, dynamic: None, elements: Vec::new() }
 }
 
 fn inet(stmts: Vec<Stmt>) -> (Family, Chain) {

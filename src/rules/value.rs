@@ -59,6 +59,8 @@ pub struct Set {
     pub name: &'static str,
     /// What is looked up in it.
     pub key: Vec<Key>,
+    /// What is found there, if it is a map.
+    pub data: Option<Key>,
     /// Whether elements are ranges.
     pub interval: bool,
     /// Whether elements may expire.
@@ -175,6 +177,12 @@ pub enum Stmt {
     Copy(Key, Key),
     /// Adds or refreshes an element, and goes on if there are more packets of it than it may have.
     Update(Update),
+    /// Puts what the packet has there into a map, for so long. What the map has already stays, and lives anew.
+    Learn(Entry, Duration),
+    /// Takes it out of the map.
+    Forget(Entry),
+    /// Writes what the map has into the packet, checksum included; goes on only if it has something.
+    Recall(Entry),
     /// Steals the frame and hands it to `lo`; its sender is told that it was sent.
     StealToLo,
     /// `meta pkttype set host`: the frame is for this host after all.
@@ -200,6 +208,17 @@ pub struct Update {
     pub timeout: Duration,
     /// How many packets of each element do not go on; `None`: every packet goes on.
     pub over: Option<Rate>,
+}
+
+/// An entry of a dynamic map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The map.
+    pub map: &'static str,
+    /// What it is found by. Of a map's key, nft 1.0.6 has room for no more than 16 bytes in a rule that adds to it.
+    pub key: Vec<Key>,
+    /// The field of the packet that it is about.
+    pub data: Key,
 }
 
 /// So many packets at once, and then so many in a time.

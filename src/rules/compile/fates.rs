@@ -5,7 +5,7 @@ use super::super::value::{IcmpCode, Reject};
 use super::{
     ABSORB, Base, Chain, Compiler, DOOMED_MARK, FORGED_MARK, FRESH, FRESH_LIFE, FROM, Failure, Ip, Key, LossScope,
     OpenConnections, Order, Per, QUEUED, QUEUED_LIFE, REFUSED_MARK, Rate, Rule, Stmt, TO, Update, Vanish, Verdict, Way,
-    chain, rule,
+    chain, numbers, rule,
 };
 use crate::model::{Code, Loss};
 
@@ -81,10 +81,11 @@ impl Compiler<'_> {
             Failure::DeadHost => gone(way, vanish, vec![]),
             Failure::Lossy(loss) => lost(loss, way, vanish),
             Failure::Hush => gone(way, vanish, vec![has_flags(FIN | RST)]),
-            Failure::HungProcess(_) => [vec![has_flags(FIN | RST)], carries_data(), vec![is_udp()]]
-                .into_iter()
-                .flat_map(|conditions| gone(way, vanish, conditions))
-                .collect(),
+            Failure::HungProcess(_) => {
+                let lost = [vec![has_flags(FIN | RST)], carries_data(), vec![is_udp()]];
+                let lost = lost.into_iter().flat_map(|conditions| gone(way, vanish, conditions));
+                numbers::learned().into_iter().chain(lost).chain(numbers::recalled()).collect()
+            }
             Failure::DeadProcess(open) => {
                 // What refuses in the process's stead passes here too, and so do the FINs that end its connections.
                 let mut rules = vec![rule([is_mark(FORGED_MARK), accept()]), rule([has_flags(RST), accept()])];
@@ -313,12 +314,12 @@ pub(super) fn is_mark(mark: u32) -> Stmt {
     Stmt::Is(Key::Mark, Order::Eq, mark.to_ne_bytes().to_vec())
 }
 
-fn has_flags(mask: u8) -> Stmt {
+pub(super) fn has_flags(mask: u8) -> Stmt {
     Stmt::Is(Key::TcpFlags(mask), Order::Ne, vec![0])
 }
 
 /// A byte behind the TCP header can be loaded: the segment carries data. Loading it fails on a bare ACK, and a
 /// load that fails ends the rule.
-fn carries_data() -> Vec<Stmt> {
+pub(super) fn carries_data() -> Vec<Stmt> {
     vec![is_tcp(), Stmt::Is(Key::Raw(Base::Inner, 0, 8), Order::Within, vec![0, 255])]
 }

@@ -17,6 +17,7 @@ mod copies;
 mod distance;
 mod fates;
 mod neighbours;
+mod numbers;
 mod sites;
 
 use std::collections::HashSet;
@@ -260,6 +261,7 @@ fn peer_sets(fault: &Fault) -> Vec<Set> {
     }
     if matches!(fault.kind, Failure::HungProcess(_)) {
         sets.extend(Ip::BOTH.map(queued));
+        sets.extend(Ip::BOTH.map(numbers::said));
     }
     sets
 }
@@ -267,13 +269,13 @@ fn peer_sets(fault: &Fault) -> Vec<Set> {
 fn fresh(ip: Ip) -> Set {
     let key = vec![ip.saddr(), Key::Sport, ip.daddr(), Key::Dport];
     let dynamic = Some((FRESH_SIZE, FRESH_LIFE));
-    Set { name: ip.name(FRESH), key, interval: false, timeout: true, dynamic, elements: Vec::new() }
+    Set { name: ip.name(FRESH), key, data: None, interval: false, timeout: true, dynamic, elements: Vec::new() }
 }
 
 fn queued(ip: Ip) -> Set {
     let dynamic = Some((QUEUED_SIZE, QUEUED_LIFE));
     let key = vec![ip.daddr(), Key::Dport];
-    Set { name: ip.name(QUEUED), key, interval: false, timeout: true, dynamic, elements: Vec::new() }
+    Set { name: ip.name(QUEUED), key, data: None, interval: false, timeout: true, dynamic, elements: Vec::new() }
 }
 
 fn counts(chains: &[Chain]) -> bool {
@@ -284,6 +286,7 @@ fn mentions(chain: &Chain, set: &str) -> bool {
     chain.rules.iter().flat_map(|rule| &rule.0).any(|stmt| match stmt {
         Stmt::In(_, name) | Stmt::NotIn(_, name) => *name == set,
         Stmt::Update(update) => update.set == set,
+        Stmt::Learn(entry, _) | Stmt::Forget(entry) | Stmt::Recall(entry) => entry.map == set,
         _ => false,
     })
 }

@@ -175,7 +175,7 @@ impl Compiler<'_> {
         };
         let ports = ports_with_rules(self.fault.kind, self.vantage);
         let elements = self.vantage.devices.iter().chain(ports).chain([&lo]).map(element).collect();
-        Set { name: COVERED, key: covered_key(), interval: false, timeout: false, dynamic: None, elements }
+        Set { name: COVERED, key: covered_key(), data: None, interval: false, timeout: false, dynamic: None, elements }
     }
 
     pub(super) fn netdev(&self) -> Option<Table> {

@@ -5,9 +5,10 @@ set -euo pipefail
 logs=$1 group=$2
 shift 2
 mount -t tmpfs -o mode=755 tmpfs /run
-mkdir -p /run/{lock,netns,user,over,work,docker-data,containers,image}
-# What is written to /etc and to homes is this machine's alone.
-mount -t overlay -o lowerdir=/etc,upperdir=/run/over,workdir=/run/work overlay /etc
+mkdir -p /run/{lock,netns,user,docker-data,containers,image,over/etc,over/lib,work/etc,work/lib}
+# What is written to /etc, /var/lib and to homes is this machine's alone.
+mount -t overlay -o lowerdir=/etc,upperdir=/run/over/etc,workdir=/run/work/etc overlay /etc
+mount -t overlay -o lowerdir=/var/lib,upperdir=/run/over/lib,workdir=/run/work/lib overlay /var/lib
 mount -t tmpfs -o mode=755 tmpfs /home
 mkdir -p /etc/containers
 cat >/etc/containers/storage.conf <<END
@@ -67,7 +68,10 @@ for engine in "$@"; do
       sleep 0.05
     done
   fi
-  tar -C "$image" -c . | "$engine" import - localhost/etcd >>"$logs/import.log" 2>&1 || { tail -n 3 "$logs/import.log"; exit 1; }
+  if ! tar -C "$image" -c . | "$engine" import - localhost/etcd >>"$logs/import.log" 2>&1; then
+    tail -n 3 "$logs/import.log"
+    exit 1
+  fi
   "$engine" network create pdtest >/dev/null 2>>"$logs/import.log"
 done
 echo ready

@@ -161,7 +161,8 @@ impl Machine {
     #[track_caller]
     pub(crate) fn start_etcd(&self, engine: &str, name: &str, options: &str) {
         let etcd = format!(
-            "etcd --data-dir /tmp/data --listen-client-urls http://0.0.0.0:2379 --advertise-client-urls http://{name}:2379 {FAST}"
+            "etcd --data-dir /tmp/data --listen-client-urls http://0.0.0.0:2379 \
+             --advertise-client-urls http://{name}:2379 {FAST}"
         );
         self.start(engine, name, options, &etcd);
     }

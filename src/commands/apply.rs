@@ -55,9 +55,17 @@ pub(super) fn run(
     if let Some(then) = then {
         run_then(then)?;
     }
+    let let_go = move || {
+        let places = written.into_iter().map(|written| written.planned.place).collect::<Vec<_>>();
+        for name in place::without_their_network(args, &places) {
+            out::note(&format!(
+                "container {name} has stopped or started anew: the fault ended with its former network"
+            ));
+        }
+    };
     match (command, typed.lifetime.hold) {
-        (Some(command), _) => command.run(signals, move || drop(written)),
-        (None, true) => Ok(signals.wait(move || drop(written))),
+        (Some(command), _) => command.run(signals, let_go),
+        (None, true) => Ok(signals.wait(let_go)),
         (None, false) => Ok(ExitCode::SUCCESS),
     }
 }

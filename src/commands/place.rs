@@ -76,6 +76,15 @@ pub(super) fn is_named(args: &PlaceArgs) -> bool {
     !(args.netns.is_empty() && args.pid.is_empty() && args.container.is_empty() && args.node.is_empty())
 }
 
+/// The containers that were named and no longer have the network that they had.
+pub(super) fn without_their_network<'a>(args: &'a PlaceArgs, had: &[Place]) -> Vec<&'a str> {
+    let has = |name: &str| {
+        let id = container::namespace(name).and_then(|ns| ns.id());
+        id.is_ok_and(|id| had.iter().any(|place| place.ns.id().is_ok_and(|known| known == id)))
+    };
+    args.container.iter().map(String::as_str).filter(|name| !has(name)).collect()
+}
+
 /// Each namespace once.
 pub(super) fn without_doubles(places: Vec<Place>) -> Result<Vec<Place>> {
     let mut seen = HashSet::new();

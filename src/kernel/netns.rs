@@ -3,6 +3,7 @@
 //! Namespaces belong to threads. Every entry happens on a thread of its own that ends with the call,
 //! so that no other code ever finds itself somewhere else.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
@@ -30,8 +31,17 @@ nix::ioctl_none_bad!(
 #[derive(Debug)]
 pub struct NetNs {
     file: File,
-    /// Files that replace those of `/etc` for programs and look-ups inside, as `ip netns exec` does.
-    etc: Option<PathBuf>,
+    etc: Etc,
+}
+
+/// Files that replace those of `/etc` for programs and look-ups inside.
+#[derive(Debug)]
+enum Etc {
+    None,
+    /// All that are in this directory, as `ip netns exec` does.
+    Directory(PathBuf),
+    /// A container's, by name and content: mounts of another mount namespace cannot be mounted here.
+    Copied(Vec<(&'static str, Vec<u8>)>),
 }
 
 impl NetNs {
@@ -46,7 +56,9 @@ impl NetNs {
         ensure!(path.exists(), "no network namespace is named {name:?}: there is no {}", path.display());
         let mut ns = Self::open(&path)?;
         let etc = Path::new(ETC).join(name);
-        ns.etc = etc.is_dir().then_some(etc);
+        if etc.is_dir() {
+            ns.etc = Etc::Directory(etc);
+        }
         Ok(ns)
     }
 
@@ -56,6 +68,20 @@ impl NetNs {
         Self::open(&Self::path_of_pid(pid))
     }
 
+    /// The namespace of a container's running process: names are looked up in there by the container's own hosts file
+    /// and name servers, where it has such files.
+    pub fn of_container(pid: u32) -> Result<Self> {
+        let mut ns = Self::of_pid(pid)?;
+        let read = |name: &'static str| {
+            let path = format!("/proc/{pid}/root/etc/{name}");
+            // A link would lead to a file of this machine, and a pipe nowhere.
+            let is_file = Path::new(&path).symlink_metadata().is_ok_and(|meta| meta.is_file());
+            is_file.then(|| Some((name, std::fs::read(path).ok()?))).flatten()
+        };
+        ns.etc = Etc::Copied(["hosts", "resolv.conf"].into_iter().filter_map(read).collect());
+        Ok(ns)
+    }
+
     /// A namespace by the file that stands for it.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|error| cannot_open(path, error))?;
@@ -63,7 +89,7 @@ impl NetNs {
         #[expect(unsafe_code, reason = "the ioctl has no safe wrapper")]
         let kind = unsafe { ns_get_nstype(file.as_raw_fd()) };
         match kind {
-            Ok(kind) if kind == CloneFlags::CLONE_NEWNET.bits() => Ok(Self { file, etc: None }),
+            Ok(kind) if kind == CloneFlags::CLONE_NEWNET.bits() => Ok(Self { file, etc: Etc::None }),
             Ok(_) => bail!("{} is a namespace, but not a network namespace", path.display()),
             Err(_) => bail!("{} is not a network namespace", path.display()),
         }
@@ -112,21 +138,19 @@ impl NetNs {
     /// As [`run`](Self::run), with the namespace's own `/etc/hosts`, `/etc/resolv.conf` and whatever else
     /// stands in `/etc/netns/NAME`: for look-ups of names and for programs. `/sys` stays the caller's.
     pub fn run_with_etc<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T> {
-        let Some(etc) = &self.etc else { return self.run(f) };
+        if matches!(self.etc, Etc::None) {
+            return self.run(f);
+        }
         on_own_thread(|| {
             self.enter()?;
             unshare(CloneFlags::CLONE_NEWNS).context("cannot make a mount namespace")?;
             let none: Option<&Path> = None;
             mount(none, "/", none, MsFlags::MS_SLAVE | MsFlags::MS_REC, none)
                 .context("cannot make the mounts private")?;
-            for entry in etc.read_dir().with_context(|| format!("cannot read {}", etc.display()))? {
-                let entry = entry?;
-                let target = Path::new("/etc").join(entry.file_name());
-                if target.exists() {
-                    mount(Some(&entry.path()), &target, none, MsFlags::MS_BIND, none).with_context(|| {
-                        format!("cannot mount {} over {}", entry.path().display(), target.display())
-                    })?;
-                }
+            match &self.etc {
+                Etc::None => {}
+                Etc::Directory(directory) => mount_all(directory)?,
+                Etc::Copied(files) => mount_copies(files)?,
             }
             Ok(f())
         })
@@ -135,7 +159,8 @@ impl NetNs {
     fn enter(&self) -> Result<()> {
         setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
             Errno::EPERM => anyhow::Error::new(Missing(
-                "entering another network namespace needs CAP_SYS_ADMIN in the user namespace that owns it: use sudo"
+                "entering another network namespace needs CAP_SYS_ADMIN in the user namespace that owns it: use sudo \
+                 (or podman unshare, if it is a rootless container's)"
                     .into(),
             )),
             errno => anyhow::Error::new(errno).context("cannot enter the network namespace"),
@@ -184,6 +209,38 @@ impl NetNs {
     }
 }
 
+/// Mounts every file of the directory over that of `/etc`.
+fn mount_all(directory: &Path) -> Result<()> {
+    for entry in directory.read_dir().with_context(|| format!("cannot read {}", directory.display()))? {
+        let entry = entry?;
+        mount_over_etc(&entry.path(), &entry.file_name())?;
+    }
+    Ok(())
+}
+
+/// The same with files that exist in this mount namespace only, and are gone with it.
+fn mount_copies(files: &[(&'static str, Vec<u8>)]) -> Result<()> {
+    let (none, scratch): (Option<&Path>, _) = (None, Path::new("/run"));
+    mount(none, scratch, Some("tmpfs"), MsFlags::empty(), none)
+        .context("cannot mount a place for a container's files")?;
+    for (name, text) in files {
+        let copy = scratch.join(name);
+        std::fs::write(&copy, text).with_context(|| format!("cannot copy a container's {name}"))?;
+        mount_over_etc(&copy, OsStr::new(name))?;
+    }
+    umount2(scratch, MntFlags::MNT_DETACH).context("cannot unmount the place of a container's files")
+}
+
+fn mount_over_etc(file: &Path, name: &OsStr) -> Result<()> {
+    let target = Path::new("/etc").join(name);
+    if !target.exists() {
+        return Ok(());
+    }
+    let none: Option<&Path> = None;
+    mount(Some(file), &target, none, MsFlags::MS_BIND, none)
+        .with_context(|| format!("cannot mount {} over {}", file.display(), target.display()))
+}
+
 /// Other mount namespaces must see names come and go, else a name deleted here stays busy there.
 fn share_names() -> Result<()> {
     let none: Option<&Path> = None;
@@ -206,8 +263,10 @@ fn name_to_path(name: &str) -> Result<PathBuf> {
 fn cannot_open(path: &Path, error: std::io::Error) -> anyhow::Error {
     let path = path.display();
     if error.kind() == std::io::ErrorKind::PermissionDenied {
-        let text =
-            format!("opening the network namespace {path} needs the rights of its owner (CAP_SYS_PTRACE): use sudo");
+        let text = format!(
+            "opening the network namespace {path} needs the rights of its owner (CAP_SYS_PTRACE): use sudo (or podman \
+             unshare, if it is a rootless container's)"
+        );
         return Missing(text).into();
     }
     anyhow::Error::new(error).context(format!("cannot open the network namespace {path}"))

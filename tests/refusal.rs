@@ -167,23 +167,31 @@ fn two_hundred_connects_in_a_row_are_each_refused_at_once() {
     }
 }
 
-/// The kernel limits the ICMP errors that it sends to one host, and so must whatever sends them in its stead.
+/// The kernel limits the ICMP errors that it sends to one host, and so must whatever sends them in its stead. What one
+/// client draws must not be taken from another.
 #[test]
 fn a_burst_of_datagrams_draws_as_many_errors_as_from_a_killed_process() {
-    let count = |segment: &Segment, target| {
+    let count = |segment: &Segment, target: SocketAddr, from: &str| {
         let burst = || {
-            let socket = UdpSocket::bind(if SocketAddr::is_ipv6(&target) { "[::]:0" } else { "0.0.0.0:0" }).unwrap();
+            let socket = UdpSocket::bind((from, 0)).unwrap();
             socket.connect(target).unwrap();
             (0..200).filter(|_| socket.send(b"?").is_err()).count()
         };
         segment.client().run(burst).unwrap()
     };
+    let of_two_clients = |segment: &Segment| {
+        let clients = [["10.99.0.1", "10.99.0.7"], ["fd99::1", "fd99::7"]];
+        segment.inside(At::Client, &["ip", "addr", "add", "10.99.0.7/24", "dev", "eth0"]);
+        segment.inside(At::Client, &["ip", "addr", "add", "fd99::7/64", "dev", "eth0", "nodad"]);
+        targets().map(|target| clients[usize::from(target.is_ipv6())].map(|from| count(segment, target, from)))
+    };
     // Nobody serves UDP there, so the real refusal needs no killing.
     let segment = Segment::new();
-    let real = targets().map(|target| count(&segment, target));
+    let real = of_two_clients(&segment);
+    assert_eq!(real[0][0], real[0][1]);
     for place in [At::Client, At::Peer, At::Switch] {
         let segment = Segment::new();
         segment.playdead(place, KILLED);
-        assert_eq!(targets().map(|target| count(&segment, target)), real, "written at {place:?}");
+        assert_eq!(of_two_clients(&segment), real, "written at {place:?}");
     }
 }

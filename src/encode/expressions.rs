@@ -93,7 +93,6 @@ pub(super) fn expression(instr: &Instr) -> Expr {
             .u32(sys::NFTNL_EXPR_DYNSET_SREG_DATA, *data)
             .data(sys::NFTNL_EXPR_DYNSET_TIMEOUT, &timeout_ms.to_ne_bytes()),
         Instr::Forget { map, reg, data } => dynamic(map, *reg, DELETE).u32(sys::NFTNL_EXPR_DYNSET_SREG_DATA, *data),
-        Instr::Over(rate) => limit(*rate),
         Instr::Count { counter } => Expr::new("objref")
             .u32(sys::NFTNL_EXPR_OBJREF_IMM_TYPE, OBJECT_COUNTER)
             .str(sys::NFTNL_EXPR_OBJREF_IMM_NAME, counter),

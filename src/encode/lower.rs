@@ -35,7 +35,6 @@ pub(super) enum Instr {
     Update { set: &'static str, reg: u32, timeout_ms: u64, over: Option<Rate> },
     Learn { map: &'static str, reg: u32, data: u32, timeout_ms: u64 },
     Forget { map: &'static str, reg: u32, data: u32 },
-    Over(Rate),
     Count { counter: &'static str },
     Forward { reg: u32 },
     Duplicate { reg: u32 },
@@ -117,7 +116,6 @@ impl Lowering {
             Stmt::Is(key, order, value) => self.is(key, *order, value),
             Stmt::In(keys, set) => self.lookup(keys, set, false),
             Stmt::NotIn(keys, set) => self.lookup(keys, set, true),
-            Stmt::Over(rate) => self.out.push(Instr::Over(*rate)),
             Stmt::Count(counter) => self.out.push(Instr::Count { counter }),
             Stmt::Write(key, value) => self.write(key, value),
             Stmt::Copy(to, from) => {

@@ -203,7 +203,6 @@ impl Display for Stmt {
             Self::Is(key, order, value) => write_is(f, key, *order, value),
             Self::In(keys, set) => write!(f, "{} @{set}", Concat(keys)),
             Self::NotIn(keys, set) => write!(f, "{} != @{set}", Concat(keys)),
-            Self::Over(rate) => rate.fmt(f),
             Self::Count(name) => write!(f, "counter name \"{name}\""),
             Self::Write(key @ (Key::Ttl | Key::HopLimit), value) => write!(f, "{key} set {}", plain_number(value)),
             Self::Write(key, value) => {

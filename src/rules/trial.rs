@@ -53,7 +53,7 @@ pub fn facilities() -> Vec<Facility> {
         of_stmt("numgen", "lossy", Source::Module("nft_numgen"), inet(is(Key::Random(2), Order::Lt, &[0, 0, 0, 1]))),
         of_stmt("jhash", "hung-process, lossy --per-connection", Source::Module("nft_hash"), inet(jhash())),
         of_stmt("meta iifkind", "lossy", Source::Linux("5.6"), inet(is(Key::IifKind, Order::Eq, &[0; 16]))),
-        of_stmt("limit", "dead-process, hung-process, unreachable", Source::Module("nft_limit"), inet(over())),
+        rates(),
         of_stmt(
             "reject, inet",
             "dead-process, unreachable, rebooted",
@@ -149,11 +149,21 @@ fn ranges() -> Facility {
 }
 
 fn dynamic_sets() -> Facility {
+    let (set, update) = filled(None);
+    facility("sets that rules fill", "hung-process, rebooted", Source::Linux("4.1"), vec![set], inet(vec![update]))
+}
+
+fn rates() -> Facility {
+    let (set, update) = filled(Some(Rate { packets: 1, per: Per::Second, burst: 1 }));
+    let serves = "dead-process, hung-process, unreachable";
+    facility("limit", serves, Source::Module("nft_limit"), vec![set], inet(vec![update]))
+}
+
+fn filled(over: Option<Rate>) -> (Set, Stmt) {
     let timeout = Duration::from_secs(1);
     let key = || vec![Key::Saddr4, Key::Sport];
     let set = Set { timeout: true, dynamic: Some((16, timeout)), ..plain_set(key()) };
-    let update = Stmt::Update(Update { set: SET, key: key(), timeout, over: None });
-    facility("sets that rules fill", "hung-process, rebooted", Source::Linux("4.1"), vec![set], inet(vec![update]))
+    (set, Stmt::Update(Update { set: SET, key: key(), timeout, over }))
 }
 
 fn plain_set(key: Vec<Key>) -> Set {
@@ -202,10 +212,6 @@ fn carries_data() -> Vec<Stmt> {
 
 fn jhash() -> Vec<Stmt> {
     is(Key::Hash(vec![Key::Saddr4], 2, 0), Order::Lt, &[0, 0, 0, 1])
-}
-
-fn over() -> Vec<Stmt> {
-    vec![Stmt::Over(Rate { packets: 1, per: Per::Second, burst: 1 })]
 }
 
 fn for_this_host() -> Vec<Stmt> {

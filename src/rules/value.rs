@@ -167,8 +167,6 @@ pub enum Stmt {
     In(Vec<Key>, &'static str),
     /// Goes on if the keys are not in the set.
     NotIn(Vec<Key>, &'static str),
-    /// Goes on if there are more packets than that.
-    Over(Rate),
     /// Adds the packet to a named counter.
     Count(&'static str),
     /// Writes constant bytes into the packet, checksums included.

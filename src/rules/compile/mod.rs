@@ -50,6 +50,11 @@ const QUEUED: [&str; 2] = ["queued4", "queued6"];
 const QUEUED_SIZE: u32 = 65_535;
 /// As long as the longest time that a rate is counted in.
 const QUEUED_LIFE: Duration = Duration::from_secs(86_400);
+/// How many ICMP errors each client was sent.
+const PACED: [&str; 2] = ["paced4", "paced6"];
+const PACED_SIZE: u32 = 65_535;
+/// Longer than all that may be sent at once takes to be allowed again.
+const PACED_LIFE: Duration = Duration::from_secs(60);
 /// Devices whose egress hook judges; packets that leave by another are judged in the output hook.
 const COVERED: &str = "covered";
 /// The set, in the `inet` table, of the devices that a fault has rules at.
@@ -263,7 +268,21 @@ fn peer_sets(fault: &Fault) -> Vec<Set> {
         sets.extend(Ip::BOTH.map(queued));
         sets.extend(Ip::BOTH.map(numbers::said));
     }
+    if matches!(fault.kind, Failure::DeadProcess(_) | Failure::Unreachable(_)) {
+        sets.extend(Ip::BOTH.map(|ip| paced(fault, ip)));
+    }
     sets
+}
+
+fn paced(fault: &Fault, ip: Ip) -> Set {
+    let dynamic = Some((PACED_SIZE, PACED_LIFE));
+    let key = paced_key(fault, ip);
+    Set { name: ip.name(PACED), key, data: None, interval: false, timeout: true, dynamic, elements: Vec::new() }
+}
+
+/// Who sends an error to whom: each peer, or the one router in front of all.
+fn paced_key(fault: &Fault, ip: Ip) -> Vec<Key> {
+    if matches!(fault.kind, Failure::Unreachable(_)) { vec![ip.saddr()] } else { vec![ip.saddr(), ip.daddr()] }
 }
 
 fn fresh(ip: Ip) -> Set {

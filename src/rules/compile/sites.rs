@@ -4,7 +4,8 @@ use super::fates::{FROM_PEER, REFUSE, TO_PEER, accept, gone_of, is_mark, is_udp}
 use super::neighbours::asks;
 use super::{
     ABSORB, Base, COVERED, Chain, Compiler, DOOMED_MARK, FIN_WAIT, FIRST, Failure, Family, Hook, Ip, Key, Kind, LAST,
-    OpenConnections, Order, Per, Rate, Rule, Set, Span, Stmt, Table, Vanish, Verdict, Way, chain, rule, sets, when,
+    OpenConnections, Order, PACED, PACED_LIFE, Per, Rate, Rule, Set, Span, Stmt, Table, Update, Vanish, Verdict, Way,
+    chain, rule, sets, when,
 };
 use crate::model::{BridgeReject, Device, Vantage};
 
@@ -82,7 +83,9 @@ impl Compiler<'_> {
         // One a second to one host (`icmp_ratelimit`); ICMPv6 allows a /64 four times that.
         let per_second = if ip == Ip::V4 { 1 } else { 4 };
         let rate = Rate { packets: per_second, per: Per::Second, burst: ICMP_BURST };
-        let too_many = [Stmt::Over(rate), Stmt::Do(Verdict::Drop)];
+        let key = super::paced_key(self.fault, ip);
+        let sent = Stmt::Update(Update { set: ip.name(PACED), key, timeout: PACED_LIFE, over: Some(rate) });
+        let too_many = [sent, Stmt::Do(Verdict::Drop)];
         let pace = |stmts: &Vec<Stmt>| rule(stmts.iter().cloned().chain(by_icmp.clone()).chain(too_many.clone()));
         conditions.iter().map(pace).chain(when(&conditions, &goto(REFUSE))).collect()
     }

@@ -58,6 +58,9 @@ pub struct PlaceArgs {
     /// A file with a [nodes] table: who is meant by --node, and by verbs that are about a whole cluster.
     #[arg(id = "nodes-file", long = "nodes", global = true, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
+    /// The namespace that playdead runs in, as a place of this name: what is another host to whoever started it there.
+    #[arg(long, global = true, value_name = "NAME", hide = true)]
+    pub here: Option<String>,
 }
 
 /// The verbs.
@@ -99,6 +102,9 @@ pub enum Verb {
     /// Put right what a `run` has left that was killed.
     #[command(hide = true)]
     Guard,
+    /// One host's part of what happens on several at one instant: a conversation on standard input and output.
+    #[command(hide = true)]
+    Share,
     /// Hosts in namespaces on this machine, with real etcd on them.
     Lab(LabArgs),
     /// What this kernel, these rights and this place allow, and what mends what they do not.

@@ -18,7 +18,7 @@ use super::nodes::{self, ClusterArgs};
 use super::place::{self, Place};
 use super::plan::{Planned, now};
 use super::together::{self, Together};
-use super::{Usage, apply, facts, hold, out, random_seed, shown};
+use super::{Usage, apply, facts, hold, hosts, out, random_seed, shown};
 use crate::cluster::{self, PATIENCE, Seat};
 use crate::kernel::nft::Nft;
 use crate::model::{Direction, Fault, Kind, Lifetime, Name, Partition, Proto, Split, Target};
@@ -72,7 +72,11 @@ pub(super) fn run(place: &PlaceArgs, typed: &PartitionArgs, json: bool) -> Resul
         return Err(Usage("a partition is made in the places of its nodes: name no other".into()).into());
     }
     let command = hold::Command::new(&typed.under)?;
-    let seats = cluster::open(&nodes::of(place, &typed.nodes)?)?;
+    let nodes = nodes::of(place, &typed.nodes)?;
+    if nodes.iter().any(|node| node.ssh().is_some()) {
+        return hosts::partition(typed, &nodes, json);
+    }
+    let seats = cluster::open(&nodes)?;
     let partition = partition(typed, &seats)?;
     let lifetime = typed.lifetime.lasting(!typed.under.command.is_empty());
     let planned = plan(seats, &partition, typed.name.as_ref(), lifetime, apply::socket)?;
@@ -160,8 +164,7 @@ pub(super) fn plan(
         let nft = socket(&place)?;
         planned.push((plan_one(place, peers, lifetime, &nft)?, nft));
     }
-    let digest = planned.iter().fold(0u32, |digest, (plan, _)| digest.rotate_left(5) ^ plan.fault.digest());
-    let name = name.cloned().unwrap_or_else(|| Name::of_partition(&partition.shown_groups(), digest));
+    let name = name_of(name, partition, planned.iter().map(|(plan, _)| &plan.fault));
     for (plan, _) in &mut planned {
         plan.fault.name = name.clone();
         if !plan.fault.peers.is_empty() {
@@ -185,19 +188,26 @@ fn apart(seats: &[Seat], partition: &Partition) -> Result<()> {
     Ok(())
 }
 
-fn targets(name: &str, addresses: &[std::net::IpAddr]) -> Vec<Target> {
+pub(super) fn targets(name: &str, addresses: &[std::net::IpAddr]) -> Vec<Target> {
     let target =
         |address: &std::net::IpAddr| Target { net: IpNet::from(*address), ports: None, label: Some(name.to_owned()) };
     addresses.iter().map(target).collect()
 }
 
-fn plan_one(place: Place, mut peers: Vec<Target>, lifetime: Lifetime, nft: &Nft) -> Result<Planned> {
-    peers.sort();
+/// No rules yet; none at all without peers.
+pub(super) fn plan_one(place: Place, peers: Vec<Target>, lifetime: Lifetime, nft: &Nft) -> Result<Planned> {
     // Without privilege, for a dry run, the usual is taken for granted.
     let may_read = super::inforce::outline(nft).is_ok();
     let vantage =
         facts::vantage(&place.ns, may_read.then_some(nft)).with_context(|| format!("place {}", place.label))?;
-    let fault = Fault {
+    let (fault, rules) = (share(peers, lifetime), Ruleset { tables: Vec::new() });
+    Ok(Planned { place, fault, vantage, rules, notes: Vec::new() })
+}
+
+/// A node's share: it hears nothing of these.
+pub(super) fn share(mut peers: Vec<Target>, lifetime: Lifetime) -> Fault {
+    peers.sort();
+    Fault {
         // Until the digests of all are known.
         name: Name::of_partition("", 0),
         kind: Kind::DeadHost,
@@ -207,9 +217,17 @@ fn plan_one(place: Place, mut peers: Vec<Target>, lifetime: Lifetime, nft: &Nft)
         proto: Proto::All,
         lifetime,
         since: now(),
-    };
-    let rules = Ruleset { tables: Vec::new() };
-    Ok(Planned { place, fault, vantage, rules, notes: Vec::new() })
+    }
+}
+
+/// The name that was given, else one made of the groups and of all shares.
+pub(super) fn name_of<'a>(
+    given: Option<&Name>,
+    partition: &Partition,
+    shares: impl Iterator<Item = &'a Fault>,
+) -> Name {
+    let digest = shares.fold(0u32, |digest, share| digest.rotate_left(5) ^ share.digest());
+    given.cloned().unwrap_or_else(|| Name::of_partition(&partition.shown_groups(), digest))
 }
 
 fn dry_run(partition: &Partition, planned: &[(Planned, Arc<Nft>)], json: bool) -> Result<ExitCode> {
@@ -237,7 +255,7 @@ fn dry_run(partition: &Partition, planned: &[(Planned, Arc<Nft>)], json: bool) -
 }
 
 /// The fields are listed in `docs/json.md`.
-fn document(partition: &Partition) -> Value {
+pub(super) fn document(partition: &Partition) -> Value {
     let cuts: Vec<_> = partition.cuts().into_iter().map(|(from, to)| json!({ "from": from, "to": to })).collect();
     json!({ "format": shown::FORMAT, "nodes": partition.nodes(), "groups": partition.groups(), "cuts": cuts })
 }

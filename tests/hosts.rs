@@ -1,0 +1,193 @@
+//! Nodes on other hosts: each is a network namespace with an sshd of its own, on one segment with whoever plays the
+//! controller. A session is in the namespace of its sshd. Host b has a monotonic clock of its own, a day ahead.
+
+mod hosts_rig;
+
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+use hosts_rig::{Hosts, stderr_of};
+use nix::sys::signal::Signal;
+
+const THREE: [&str; 3] = ["a", "b", "c"];
+
+#[test]
+fn a_partition_cuts_three_hosts_at_one_instant_and_heals_by_itself() {
+    let hosts = Hosts::up();
+    let _listening = hosts.listen(&THREE);
+    let nodes = hosts.nodes("");
+    assert!(hosts.connects("a", "b").is_ok() && hosts.connects("c", "a").is_ok());
+    let made = hosts.json("x", &format!("--nodes {nodes} partition a b,c --name split --for 8s"));
+    let start = Instant::now();
+    for (from, to) in [("a", "b"), ("b", "a"), ("a", "c"), ("c", "a")] {
+        assert_eq!(hosts.connects(from, to).map_err(|error| error.kind()), Err(ErrorKind::TimedOut), "{from} {to}");
+    }
+    assert!(hosts.connects("b", "c").is_ok());
+    assert_eq!((made["name"].as_str(), made["faults"].as_array().unwrap().len()), (Some("split"), 3), "{made}");
+    assert_eq!(made["faults"][0]["peers"][0]["name"], "b", "{made}");
+    let spread = made["spread_ms"].as_f64().unwrap();
+    for host in made["hosts"].as_array().unwrap() {
+        let (after, uncertain) = (host["committed_ms"].as_f64().unwrap(), host["uncertain_ms"].as_f64().unwrap());
+        assert!(after > -uncertain && after < 500.0 && uncertain > 0.0 && uncertain < 250.0, "{made}");
+    }
+    assert!(spread < 500.0, "{made}");
+    while hosts.connects("a", "b").is_err() {
+        assert!(start.elapsed() < Duration::from_secs(16), "the lease has no end");
+    }
+}
+
+#[test]
+fn a_controller_that_is_cut_off_says_so_and_the_lease_heals() {
+    let hosts = Hosts::up();
+    let _listening = hosts.listen(&THREE);
+    let nodes = hosts.nodes(&format!("[nodes.x]\nnetns = \"{}\"\n", hosts.ns("x")));
+    let start = Instant::now();
+    let output = hosts.run("x", &format!("--nodes {nodes} partition x,a b,c --for 6s"));
+    let (said, text) = (stderr_of(&output), String::from_utf8_lossy(&output.stdout).into_owned());
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for node in ["b", "c"] {
+        assert!(
+            said.contains(&format!("{node} was not heard of since the instant: its lease ends by itself at")),
+            "{said}"
+        );
+    }
+    assert!(text.contains("the 2 heard of within"), "{text}");
+    assert!(hosts.connects("x", "b").is_err() && hosts.connects("a", "c").is_err());
+    assert!(hosts.connects("x", "a").is_ok());
+    while hosts.connects("x", "b").is_err() || hosts.connects("a", "c").is_err() {
+        assert!(start.elapsed() < Duration::from_secs(12), "the lease has no end");
+    }
+}
+
+#[test]
+fn whoever_cannot_take_part_is_named_and_nothing_changes_anywhere() {
+    let hosts = Hosts::up();
+    hosts.old("c");
+    let more = "[nodes.gone]\nssh = \"gone\"\nssh-config = \"CONFIG\"\naddresses = [\"10.97.0.8\"]\n\
+                [nodes.plain]\nssh = \"plain@b\"\nssh-config = \"CONFIG\"\naddresses = [\"10.97.0.7\"]\n";
+    let nodes = hosts.nodes(more);
+    let line = |groups: &str| format!("--nodes {nodes} partition {groups} --for 20s");
+
+    let output = hosts.run("x", &line("a b,gone"));
+    let said = stderr_of(&output);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 2), "{said}");
+    assert!(said.contains("gone: ssh gone: cannot be reached: ssh: connect to host"), "{said}");
+    assert!(said.contains("nothing was changed: 1 of 3 nodes cannot take part: gone"), "{said}");
+
+    let output = hosts.run("x", &line("a b,c,gone,plain"));
+    let said = stderr_of(&output);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(4), 4), "{said}");
+    assert!(said.contains("c: ssh root@c: playdead 0.0.1 is there, which is not"), "{said}");
+    assert!(said.contains("plain: ssh plain@b: its user may not change rules there"), "{said}");
+    assert_eq!(THREE.map(|host| hosts.listed(host)), ["", "", ""]);
+}
+
+#[test]
+fn killed_before_the_instant_or_after_it_nothing_is_left_but_leases() {
+    let hosts = Hosts::up();
+    let _listening = hosts.listen(&THREE);
+    let nodes = hosts.nodes("");
+    let line = format!("--nodes {nodes} partition a b,c --for 4s");
+    // Before the first part is compiled, somewhere in between, and about when it is in force.
+    for after in [100, 400, 700, 1000] {
+        let controller = hosts.start("x", &line);
+        std::thread::sleep(Duration::from_millis(after));
+        controller.end(Signal::SIGKILL);
+        let start = Instant::now();
+        while hosts.connects("a", "b").is_err() || hosts.connects("c", "a").is_err() {
+            assert!(start.elapsed() < Duration::from_secs(10), "left by one that was killed after {after} ms");
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(hosts.connects("a", "b").is_ok() && hosts.connects("c", "a").is_ok());
+    }
+}
+
+#[test]
+fn interrupted_it_heals_what_it_reaches() {
+    let hosts = Hosts::up();
+    let nodes = hosts.nodes("");
+    let line = format!("--nodes {nodes} partition a b,c --for 60s");
+    for after in [200, 500, 800] {
+        let controller = hosts.start("x", &line);
+        std::thread::sleep(Duration::from_millis(after));
+        let output = controller.end(Signal::SIGINT);
+        let said = stderr_of(&output);
+        if output.status.success() {
+            // It was done before the signal came.
+            hosts.heal(&THREE);
+        } else {
+            assert!(said.contains("interrupted"), "{said}");
+        }
+        assert_eq!(THREE.map(|host| hosts.listed(host)), ["", "", ""], "after {after} ms: {said}");
+    }
+}
+
+#[test]
+fn what_needs_a_lease_or_cannot_be_parted_is_wrong_usage() {
+    let hosts = Hosts::up();
+    let nodes = hosts.nodes("[nodes.twin]\nssh = \"a\"\nssh-config = \"CONFIG\"\n");
+    for (line, what) in [
+        ("partition a b", "--for D"),
+        ("partition a b --hold", "--for D"),
+        ("partition a twin --for 9s", "one network namespace"),
+        ("partition a nobody --for 9s", "no node is called"),
+    ] {
+        let output = hosts.run("x", &format!("--nodes {nodes} {line}"));
+        let said = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+        assert!(said.contains(what), "{line}: {said}");
+    }
+    let dry = hosts.done("x", &format!("--nodes {nodes} partition a b --for 9s --dry-run"));
+    assert!(dry.starts_with("# HEARS") && dry.contains(" in a\ntable") && dry.contains("10.97.0.2"), "{dry}");
+    assert_eq!(THREE.map(|host| hosts.listed(host)), ["", "", ""]);
+}
+
+#[test]
+fn verbs_are_done_on_the_hosts_of_their_nodes() {
+    let hosts = Hosts::up();
+    let _listening = hosts.listen(&THREE);
+    let nodes = hosts.nodes("");
+    let at = |line: &str| format!("--nodes {nodes} --node a --node b {line}");
+    let made = hosts.json("x", &at("dead-host 10.97.0.3 --name gone --for 60s"));
+    assert_eq!([0, 1].map(|index| made["faults"][index]["place"].as_str()), [Some("a"), Some("b")], "{made}");
+    assert!(hosts.connects("a", "c").is_err() && hosts.connects("b", "c").is_err());
+    assert!(hosts.connects("x", "c").is_ok() && hosts.connects("a", "b").is_ok());
+    let status = hosts.json("x", &at("status"));
+    assert_eq!([0, 1].map(|index| status["faults"][index]["place"].as_str()), [Some("a"), Some("b")], "{status}");
+    assert!(status["faults"][0]["hits"]["to"]["packets"].as_u64() > Some(0), "{status}");
+
+    let probe = |node: &str, expect: &str| {
+        hosts.run("x", &format!("--nodes {nodes} --node {node} probe 10.97.0.3:7000 --only connect --expect {expect}"))
+    };
+    assert_eq!(probe("a", "dead-host").status.code(), Some(0));
+    let unlike = probe("c", "dead-host");
+    assert_eq!(unlike.status.code(), Some(3), "{unlike:?}");
+    assert!(hosts.done("x", &at("renew gone --for 90s")).contains("renewed gone in b"));
+    let healed = hosts.done("x", &at("heal gone"));
+    assert_eq!(healed, "healed gone in a\nhealed gone in b\n");
+    assert!(hosts.connects("a", "c").is_ok() && hosts.connects("b", "c").is_ok());
+
+    // On one it is refused, so it is made on none.
+    let foreign = ["netns", "exec", &hosts.ns("b"), "nft", "add", "table", "inet", "playdead-taken"];
+    assert!(std::process::Command::new("ip").args(foreign).status().unwrap().success());
+    let output = hosts.run("x", &at("dead-host 10.97.0.3 --name taken --for 60s"));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(stderr_of(&output).contains("not playdead's"), "{output:?}");
+    assert_eq!(hosts.listed("a"), "");
+
+    for (line, code, what) in [
+        ("dead-host 10.97.0.3", 2, "--for D"),
+        ("dead-host 10.97.0.3 --hold", 2, "--for D"),
+        ("dead-process 10.97.0.3 --for 9s", 2, "name its port"),
+        ("hush 10.97.0.3:1 --for 9s --then true", 2, "--then"),
+        ("flap dead-host 10.97.0.3 --up 1s --down 1s", 2, "not done on another host"),
+        ("--netns x status", 2, "only nodes can be named"),
+        ("renew nothing --for 9s", 1, "no fault is called nothing"),
+        ("renew nothing", 2, "--for"),
+    ] {
+        let output = hosts.run("x", &at(line));
+        let said = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(code), "{line}: {said}");
+        assert!(said.contains(what), "{line}: {said}");
+    }
+}

@@ -1,0 +1,274 @@
+//! Hosts a, b and c, each a namespace with an sshd, and the controller's namespace x, on one bridge.
+#![allow(dead_code, reason = "every test program uses a part of it")]
+
+use std::fmt::Write;
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use playdead::kernel::netns::NetNs;
+use serde_json::Value;
+
+/// Where everybody listens.
+const PORT: u16 = 7000;
+/// What a connect may take. Longer than the first retransmission of a SYN.
+const CONNECT: Duration = Duration::from_millis(1300);
+const HOSTS: [&str; 3] = ["a", "b", "c"];
+const ALL: [&str; 4] = ["a", "b", "c", "x"];
+
+pub(crate) struct Hosts {
+    name: String,
+    directory: PathBuf,
+    sshds: Vec<Child>,
+}
+
+impl Hosts {
+    pub(crate) fn up() -> Self {
+        let random = RandomState::new().hash_one(std::process::id()) >> 32;
+        let name = format!("pdh{random:08x}");
+        let directory = std::env::temp_dir().join(&name);
+        let mut hosts = Self { name, directory, sshds: Vec::new() };
+        hosts.wire();
+        hosts.prepare_ssh();
+        hosts.sshds = HOSTS.iter().map(|host| hosts.sshd(host)).collect();
+        for host in HOSTS {
+            let start = Instant::now();
+            while hosts.connect("x", host, 22).is_err() {
+                assert!(start.elapsed() < Duration::from_secs(10), "no sshd on {host}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        hosts
+    }
+
+    /// The namespace of a host, or of the controller x.
+    pub(crate) fn ns(&self, host: &str) -> String {
+        format!("{}{host}", self.name)
+    }
+
+    fn address(host: &str) -> IpAddr {
+        let number = ALL.iter().position(|other| *other == host).unwrap() + 1;
+        format!("10.97.0.{number}").parse().unwrap()
+    }
+
+    fn wire(&self) {
+        let switch = self.ns("s");
+        drop(NetNs::create(&switch).unwrap());
+        ip(&format!("-n {switch} link add br0 type bridge mcast_snooping 0"));
+        ip(&format!("-n {switch} link set br0 up"));
+        for host in ALL {
+            let (ns, address) = (self.ns(host), Self::address(host));
+            drop(NetNs::create(&ns).unwrap());
+            ip(&format!("-n {ns} link set lo up"));
+            ip(&format!("-n {ns} link add eth0 type veth peer name {host} netns {switch}"));
+            ip(&format!("-n {switch} link set dev {host} master br0 up"));
+            ip(&format!("-n {ns} addr add {address}/24 dev eth0"));
+            ip(&format!("-n {ns} link set eth0 up"));
+        }
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.directory.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.join(name).display().to_string()
+    }
+
+    /// Keys, the client's configuration, a user without rights on b, and playdead where each session finds it.
+    fn prepare_ssh(&self) {
+        fs::create_dir_all(self.directory.join("bin")).unwrap();
+        fs::create_dir_all("/run/sshd").unwrap();
+        for key in ["host", "user"] {
+            done(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f", &self.path(key)]));
+        }
+        let mut config = format!(
+            "Host *\n  IdentityFile {}\n  IdentitiesOnly yes\n  StrictHostKeyChecking no\n  LogLevel ERROR\n  \
+             UserKnownHostsFile /dev/null\nHost gone\n  HostName 10.97.0.8\n",
+            self.path("user")
+        );
+        for host in HOSTS {
+            let _ = write!(config, "Host {host}\n  HostName {}\n", Self::address(host));
+            fs::create_dir_all(self.directory.join(host)).unwrap();
+            // A copy: whoever has no rights may not even look where it was built.
+            let copy = self.directory.join(host).join("playdead");
+            fs::hard_link(env!("CARGO_BIN_EXE_playdead"), &copy)
+                .or_else(|_| fs::copy(env!("CARGO_BIN_EXE_playdead"), &copy).map(drop))
+                .unwrap();
+        }
+        self.file("config", &config);
+        // What stands there replaces /etc/passwd in the namespace only.
+        let etc = Path::new("/etc/netns").join(self.ns("b"));
+        fs::create_dir_all(&etc).unwrap();
+        let users = fs::read_to_string("/etc/passwd").unwrap();
+        fs::write(etc.join("passwd"), users + "plain:x:64321:64321::/:/bin/sh\n").unwrap();
+    }
+
+    fn sshd(&self, host: &str) -> Child {
+        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.path(host));
+        let config = format!(
+            "ListenAddress {}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\nStrictModes no\n\
+             PermitRootLogin yes\nPasswordAuthentication no\nSetEnv PATH={path}\nMaxStartups 100\n",
+            Self::address(host),
+            self.path("host"),
+            self.path("user.pub")
+        );
+        let config = self.file(&format!("sshd_{host}"), &config);
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.ns(host)]);
+        if host == "b" {
+            command.args(["unshare", "--time", "--monotonic", "86400", "--fork", "--kill-child"]);
+        }
+        command.args(["/usr/sbin/sshd", "-D", "-e", "-f"]).arg(config).stdin(Stdio::null());
+        command.stderr(fs::File::create(self.directory.join(format!("log_{host}"))).unwrap());
+        command.spawn().unwrap()
+    }
+
+    /// Puts a playdead of old onto a host: all that it knows is its version.
+    pub(crate) fn old(&self, host: &str) {
+        let path = self.directory.join(host).join("playdead");
+        fs::remove_file(&path).unwrap();
+        let text = "#!/bin/sh\n[ \"$1\" = --version ] && echo 'playdead 0.0.1' && exit\n\
+                    echo \"playdead: unexpected argument\" >&2\nexit 2\n";
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// A file of nodes, with all hosts and what is added. `CONFIG` stands for ssh's configuration.
+    pub(crate) fn nodes(&self, more: &str) -> String {
+        let node = |host: &&str| format!("[nodes.{host}]\nssh = \"root@{host}\"\nssh-config = \"CONFIG\"\n");
+        let text: String = HOSTS.iter().map(node).collect();
+        let text = (text + more).replace("CONFIG", &self.path("config"));
+        self.file("nodes.toml", &text).display().to_string()
+    }
+
+    /// Any file, written as [`nodes`](Self::nodes) writes its own.
+    pub(crate) fn write(&self, name: &str, text: &str) -> String {
+        self.file(name, &text.replace("CONFIG", &self.path("config"))).display().to_string()
+    }
+
+    fn playdead(&self, at: &str, line: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.ns(at), env!("CARGO_BIN_EXE_playdead")]).args(line.split_whitespace());
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs playdead in the namespace of a host.
+    pub(crate) fn run(&self, at: &str, line: &str) -> Output {
+        self.playdead(at, line).output().unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn done(&self, at: &str, line: &str) -> String {
+        let output = self.run(at, line);
+        assert!(output.status.success(), "{line}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self, at: &str, line: &str) -> Value {
+        serde_json::from_str(&self.done(at, &format!("--json {line}"))).unwrap()
+    }
+
+    /// Starts playdead, to be ended by a signal.
+    pub(crate) fn start(&self, at: &str, line: &str) -> Controller {
+        let mut command = self.playdead(at, line);
+        // `ip netns exec` becomes what it runs.
+        Controller(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Heals by a playdead on the host itself.
+    pub(crate) fn heal(&self, hosts: &[&str]) {
+        for host in hosts {
+            self.done("x", &format!("--netns {} heal", self.ns(host)));
+        }
+    }
+
+    /// The ruleset of a host.
+    pub(crate) fn listed(&self, host: &str) -> String {
+        ip(&format!("netns exec {} nft -s list ruleset", self.ns(host)))
+    }
+
+    /// Somebody to connect to on each host.
+    pub(crate) fn listen(&self, hosts: &[&str]) -> Vec<TcpListener> {
+        let listen = |host: &&str| {
+            let at = SocketAddr::new(Self::address(host), PORT);
+            NetNs::named(&self.ns(host)).unwrap().run(|| TcpListener::bind(at)).unwrap().unwrap()
+        };
+        hosts.iter().map(listen).collect()
+    }
+
+    /// Connects from one host to another, as any client does.
+    pub(crate) fn connects(&self, from: &str, to: &str) -> io::Result<()> {
+        self.connect(from, to, PORT).map(drop)
+    }
+
+    fn connect(&self, from: &str, to: &str, port: u16) -> io::Result<TcpStream> {
+        let at = SocketAddr::new(Self::address(to), port);
+        NetNs::named(&self.ns(from)).unwrap().run(|| TcpStream::connect_timeout(&at, CONNECT)).unwrap()
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for host in HOSTS {
+                eprintln!("{}", fs::read_to_string(self.path(&format!("log_{host}"))).unwrap_or_default());
+            }
+        }
+        for sshd in &mut self.sshds {
+            let _ = sshd.kill();
+            let _ = sshd.wait();
+        }
+        // Sessions, and connections of playdeads that were killed.
+        for ns in ALL.map(|host| self.ns(host)) {
+            let pids = Command::new("ip").args(["netns", "pids", &ns]).output().unwrap();
+            for pid in String::from_utf8_lossy(&pids.stdout).lines().filter_map(|pid| pid.trim().parse().ok()) {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+            let _ = NetNs::delete(&ns);
+        }
+        let _ = NetNs::delete(&self.ns("s"));
+        let _ = fs::remove_dir_all(Path::new("/etc/netns").join(self.ns("b")));
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A playdead that runs.
+pub(crate) struct Controller(Child);
+
+impl Controller {
+    pub(crate) fn end(mut self, signal: Signal) -> Output {
+        // It may have ended.
+        if self.0.try_wait().unwrap().is_none() {
+            kill(Pid::from_raw(self.0.id().cast_signed()), signal).unwrap();
+        }
+        self.0.wait_with_output().unwrap()
+    }
+}
+
+pub(crate) fn stderr_of(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn ip(line: &str) -> String {
+    let output = Command::new("ip").args(line.split_whitespace()).output().unwrap();
+    assert!(output.status.success(), "ip {line}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn done(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+}

@@ -191,3 +191,35 @@ fn verbs_are_done_on_the_hosts_of_their_nodes() {
         assert!(said.contains(what), "{line}: {said}");
     }
 }
+
+#[test]
+fn the_leader_of_a_cluster_on_three_hosts_is_found_and_isolated() {
+    let hosts = Hosts::up();
+    let _etcd = hosts.etcd();
+    let text: String = THREE
+        .map(|host| format!("[nodes.{host}]\nssh = \"{host}\"\nssh-config = \"CONFIG\"\ncheck = \"etcd\"\n"))
+        .concat();
+    let nodes = hosts.write("cluster.toml", &text);
+    let quorum = || hosts.json("x", &format!("--nodes {nodes} quorum"));
+    let until = |what: &str, so: &dyn Fn(&serde_json::Value) -> bool| {
+        let start = Instant::now();
+        loop {
+            let seen = quorum();
+            if so(&seen) {
+                return seen;
+            }
+            assert!(start.elapsed() < Duration::from_secs(40), "never {what}: {seen}");
+        }
+    };
+    let through = |seen: &serde_json::Value| seen["quorum"]["through"].as_array().unwrap().len();
+    let whole = until("whole", &|seen| through(seen) == 3 && seen["quorum"]["leader"].is_string());
+    let old = whole["quorum"]["leader"].as_str().unwrap().to_owned();
+    assert_eq!(whole["views"][0]["able"]["reaches"].as_array().unwrap().len(), 2, "{whole}");
+    hosts.done("x", &format!("--nodes {nodes} partition --isolate leader --for 20s --name alone"));
+    let during = until("another leader", &|seen| through(seen) == 2 && seen["quorum"]["leader"] != old.as_str());
+    let alone = during["views"].as_array().unwrap().iter().find(|view| view["member"] == old.as_str()).unwrap();
+    assert_eq!((&alone["live"]["answer"], &alone["able"]["able"]), (&"yes".into(), &false.into()), "{during}");
+    let all = "--node a --node b --node c";
+    assert_eq!(hosts.done("x", &format!("--nodes {nodes} {all} heal alone")).lines().count(), 3);
+    until("whole again", &|seen| through(seen) == 3);
+}

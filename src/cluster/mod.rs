@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of faults. [`nodes`] reads them from a file or from a lab, [`look`] asks all of them at once.
 
+mod afar;
 mod ask;
 mod command;
 mod etcd;
@@ -11,6 +12,7 @@ mod nodes;
 mod ssh;
 mod zookeeper;
 
+pub use afar::{Question, answer};
 pub use ask::{Answer, Live, Quorum};
 pub use file::{parse as parse_toml, read};
 pub use look::{Able, From, PATIENCE, Snapshot, View, look, wait};

@@ -52,6 +52,11 @@ impl Ssh {
         self.command([&["sh", "-c", AS_ROOT, "playdead"], words].concat().into_iter())
     }
 
+    /// playdead on the host, as the user who logs in.
+    pub fn playdead_as_user(&self, words: &[&str]) -> Command {
+        self.command([&["playdead"], words].concat().into_iter())
+    }
+
     /// A command for `sh -c` on the host, as the user who logs in.
     pub fn shell(&self, command: &str, env: &BTreeMap<String, String>) -> Command {
         let env: Vec<_> = env.iter().map(|(name, value)| format!("{name}={value}")).collect();

@@ -105,6 +105,9 @@ pub enum Verb {
     /// One host's part of what happens on several at one instant: a conversation on standard input and output.
     #[command(hide = true)]
     Share,
+    /// What a member of a cluster sees of itself, for somebody on another host who asks on standard input.
+    #[command(hide = true)]
+    Look,
     /// Hosts in namespaces on this machine, with real etcd on them.
     Lab(LabArgs),
     /// What this kernel, these rights and this place allow, and what mends what they do not.

@@ -119,6 +119,7 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Verb::Run(args) => run::run(place, args, json),
         Verb::Guard => run::guard(),
         Verb::Share => share::run(place),
+        Verb::Look => quorum::look_for_another_host(),
         Verb::DeadHost(_)
         | Verb::DeadProcess(_)
         | Verb::Hush(_)

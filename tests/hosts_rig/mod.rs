@@ -209,6 +209,23 @@ impl Hosts {
         hosts.iter().map(listen).collect()
     }
 
+    /// A cluster of etcd, a member on each host. Killed when dropped.
+    pub(crate) fn etcd(&self) -> Vec<Killed> {
+        let url = |host: &str, port: u16| format!("http://{}:{port}", Self::address(host));
+        let cluster = HOSTS.map(|host| format!("{host}={}", url(host, 2380))).join(",");
+        let member = |host: &&str| {
+            let (client, peer) = (url(host, 2379), url(host, 2380));
+            let data = self.path(&format!("etcd_{host}"));
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", &self.ns(host), "etcd", "--name", host, "--data-dir", &data]);
+            command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+            command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+            command.args(["--initial-cluster", &cluster, "--unsafe-no-fsync"]);
+            Killed(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        };
+        HOSTS.iter().map(member).collect()
+    }
+
     /// Connects from one host to another, as any client does.
     pub(crate) fn connects(&self, from: &str, to: &str) -> io::Result<()> {
         self.connect(from, to, PORT).map(drop)
@@ -242,6 +259,16 @@ impl Drop for Hosts {
         let _ = NetNs::delete(&self.ns("s"));
         let _ = fs::remove_dir_all(Path::new("/etc/netns").join(self.ns("b")));
         let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A process that ends with the value.
+pub(crate) struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

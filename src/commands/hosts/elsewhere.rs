@@ -35,7 +35,7 @@ pub(in super::super) fn run(cli: &Cli) -> Result<Option<ExitCode>> {
         Verb::Partition(_) | Verb::Run(_) | Verb::Lab(_) | Verb::Explain(_) | Verb::Generate(_) | Verb::Guard => {
             return Ok(None);
         }
-        Verb::Flap(_) | Verb::Quorum(_) | Verb::Share => {
+        Verb::Flap(_) | Verb::Quorum(_) | Verb::Share | Verb::Look => {
             bail!(Usage(format!("this is not done on another host ({ssh}): name nodes of this machine")));
         }
         Verb::Status(status) if status.watch => one_only().map_err(Into::into).and_then(|()| pass(&nodes, cli.json)),

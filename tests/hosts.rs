@@ -122,6 +122,37 @@ fn interrupted_it_heals_what_it_reaches() {
     }
 }
 
+/// Its part of the conversation is killed while it compiles, waits for the instant, or has just committed.
+#[test]
+fn if_one_host_fails_the_others_are_healed() {
+    let hosts = Hosts::up();
+    let nodes = hosts.nodes("");
+    let line = format!("--nodes {nodes} partition a b,c --for 60s");
+    let mut failed = 0;
+    for after in [100, 200, 300, 400] {
+        let controller = hosts.start("x", &line);
+        let start = Instant::now();
+        let part = loop {
+            assert!(start.elapsed() < Duration::from_secs(10), "b has no part");
+            if let Some(part) = hosts.process("b", "playdead --here b share") {
+                break part;
+            }
+        };
+        std::thread::sleep(Duration::from_millis(after));
+        let _ = nix::sys::signal::kill(part, Signal::SIGKILL);
+        let output = controller.ends();
+        if output.status.success() {
+            hosts.heal(&THREE);
+        } else {
+            failed += 1;
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            assert!(stderr_of(&output).contains("b: "), "{output:?}");
+        }
+        assert_eq!(THREE.map(|host| hosts.listed(host)), ["", "", ""], "after {after} ms: {output:?}");
+    }
+    assert!(failed > 1, "it was always too late");
+}
+
 #[test]
 fn what_needs_a_lease_or_cannot_be_parted_is_wrong_usage() {
     let hosts = Hosts::up();
@@ -222,4 +253,135 @@ fn the_leader_of_a_cluster_on_three_hosts_is_found_and_isolated() {
     let all = "--node a --node b --node c";
     assert_eq!(hosts.done("x", &format!("--nodes {nodes} {all} heal alone")).lines().count(), 3);
     until("whole again", &|seen| through(seen) == 3);
+}
+
+/// The commands of c tell by a file, and only if they are run on c, that its process is dead.
+fn scenario(hosts: &Hosts, steps: &str) -> String {
+    let flag = hosts.path("dead");
+    let on_c = "ip -o addr show eth0 | grep -q 10.97.0.3";
+    let node = |host: &str| format!("[nodes.{host}]\nssh = \"root@{host}\"\nssh-config = \"CONFIG\"\n");
+    let commands = format!(
+        "[nodes.c.commands]\nkill = \"{on_c} && touch {flag}\"\nstart = \"test $PLAYDEAD_NODE = c && rm -f {flag}\"\n"
+    );
+    let text = format!("seed = 1\n{}{commands}{steps}", THREE.map(node).concat());
+    hosts.write("scenario.toml", &text.replace("FLAG", &flag))
+}
+
+const CONNECT: &str = "timeout 1 bash -c '</dev/tcp/10.97.0.3/7000'";
+
+#[test]
+fn a_scenario_is_played_on_other_hosts() {
+    let hosts = Hosts::up();
+    let _listening = hosts.listen(&THREE);
+    hosts.done("x", &format!("--netns {} dead-host 10.97.0.3 --name before", hosts.ns("a")));
+    let steps = format!(
+        "
+[[steps]]
+run = {{ command = \"test $PLAYDEAD_NODE = b && ip -o addr show eth0\", node = \"b\", output = \"10.97.0.2\" }}
+[[steps]]
+run = {{ command = \"echo on $PLAYDEAD_NODE; sleep 4321\", node = \"b\", background = true, any-exit = true, output = \"on b\" }}
+[[steps]]
+expect = {{ command = \"{CONNECT}\", node = \"a\" }}
+[[steps]]
+kill = \"c\"
+[[steps]]
+expect = {{ command = \"test -e FLAG\" }}
+[[steps]]
+fault = \"dead-host c --node a --for 60s --name gone\"
+[[steps]]
+expect = {{ command = \"{CONNECT}\", node = \"a\", exit = 124 }}
+[[steps]]
+expect = {{ command = \"{CONNECT}\", node = \"b\" }}
+[[steps]]
+expect = {{ hits = \"gone\", at-least = 1 }}
+[[steps]]
+heal = \"gone\"
+[[steps]]
+expect = {{ command = \"{CONNECT}\", node = \"a\" }}
+[[steps]]
+partition = \"a,b c --for 60s --name split\"
+[[steps]]
+expect = {{ command = \"{CONNECT}\", node = \"b\", exit = 124 }}
+"
+    );
+    let file = scenario(&hosts, &steps);
+    let plan = hosts.done("x", &format!("run {file} --dry-run"));
+    assert!(plan.contains("# gone in a\ntable") && plan.contains("# split in c\ntable"), "{plan}");
+    let record = hosts.path("record");
+    let played = hosts.run("x", &format!("run {file} --out {record}"));
+    assert!(played.status.success(), "{} {}", String::from_utf8_lossy(&played.stdout), stderr_of(&played));
+    assert_eq!(THREE.map(|host| hosts.listed(host)), ["", "", ""]);
+    assert!(!std::path::Path::new(&hosts.path("dead")).exists(), "not started again");
+    assert!(!hosts.has_process("b", "sleep 4321"), "left in the background");
+    let events = std::fs::read_to_string(format!("{record}/events.jsonl")).unwrap();
+    assert!(events.contains("healed before on a") && events.contains("hears nothing of a, b"), "{events}");
+    assert!(events.contains("all within"), "{events}");
+}
+
+#[test]
+fn a_scenario_that_is_interrupted_heals_on_other_hosts() {
+    let hosts = Hosts::up();
+    let steps = "[[steps]]\nkill = \"c\"\n[[steps]]\nfault = \"dead-host c --node a --node b --for 60s\"\n\
+                 [[steps]]\nfault = \"lossy c --percent 5 --node a --for 60s --replace\"\n\
+                 [[steps]]\nrun = { command = \"sleep 4323\", node = \"b\" }\n";
+    let controller = hosts.start("x", &format!("run {}", scenario(&hosts, steps)));
+    let start = Instant::now();
+    while !hosts.has_process("b", "sleep 4323") {
+        assert!(start.elapsed() < Duration::from_secs(20), "it never comes to that");
+    }
+    let kinds: [Vec<String>; 3] = THREE.map(|host| {
+        let status = hosts.json("x", &format!("--netns {} status", hosts.ns(host)));
+        status["faults"].as_array().unwrap().iter().map(|fault| fault["kind"].as_str().unwrap().to_owned()).collect()
+    });
+    assert_eq!(kinds.map(|kinds| kinds.join(" ")), ["lossy", "dead-host", ""]);
+    let output = controller.end(Signal::SIGINT);
+    assert!(stderr_of(&output).contains("interrupted by a signal; all is healed"), "{output:?}");
+    assert_eq!(THREE.map(|host| hosts.listed(host)), ["", "", ""]);
+    assert!(!hosts.has_process("b", "sleep 4323") && !std::path::Path::new(&hosts.path("dead")).exists());
+}
+
+#[test]
+fn of_a_scenario_that_is_killed_only_leases_are_left() {
+    let hosts = Hosts::up();
+    let _listening = hosts.listen(&THREE);
+    let steps = "[[steps]]\nkill = \"c\"\n[[steps]]\nfault = \"dead-host c --node a --node b --for 8s\"\n\
+                 [[steps]]\nrun = { command = \"sleep 4322\", node = \"b\" }\n";
+    let controller = hosts.start("x", &format!("run {}", scenario(&hosts, steps)));
+    let start = Instant::now();
+    while !hosts.has_process("b", "sleep 4322") {
+        assert!(start.elapsed() < Duration::from_secs(20), "it never comes to that");
+    }
+    assert!(hosts.connects("a", "c").is_err() && hosts.connects("b", "c").is_err());
+    controller.end(Signal::SIGKILL);
+    let start = Instant::now();
+    while hosts.has_process("b", "sleep 4322") || std::path::Path::new(&hosts.path("dead")).exists() {
+        assert!(start.elapsed() < Duration::from_secs(5), "the command goes on, or c is not started");
+    }
+    while hosts.connects("a", "c").is_err() || hosts.connects("b", "c").is_err() {
+        assert!(start.elapsed() < Duration::from_secs(16), "the lease has no end");
+    }
+}
+
+#[test]
+fn what_a_scenario_cannot_do_on_other_hosts_is_told_with_its_line() {
+    let hosts = Hosts::up();
+    for (step, what) in [
+        ("fault = \"dead-host c --node a\"", "--for D"),
+        ("fault = \"hush c:1 --node a --for 9s --then true\"", "--then"),
+        ("fault = \"dead-host c --node a --netns x --for 9s\"", "only nodes can be named"),
+        ("partition = \"a b\"", "--for D"),
+        ("flap = \"dead-host c --node a --up 1s --down 1s\"", "cannot be done on another host"),
+        ("probe = \"c:7000 --node a\"", "cannot be done on another host"),
+        ("pause = \"c\"", "[nodes.c.commands] pause"),
+        ("heal = \"nothing\"", "no step before this one"),
+    ] {
+        let file = scenario(&hosts, &format!("[[steps]]\n{step}\n"));
+        let line = std::fs::read_to_string(&file).unwrap().lines().count();
+        let output = hosts.run("x", &format!("run {file}"));
+        let said = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(2), "{step}: {said}");
+        assert!(said.contains(&format!("{file}:{line}:")) || said.contains(&format!("{file}:{}:", line - 1)), "{said}");
+        assert!(said.contains(what), "{step}: {said}");
+    }
+    assert_eq!(THREE.map(|host| hosts.listed(host)), ["", "", ""]);
 }

@@ -168,6 +168,9 @@ impl TryFrom<Raw> for Entry {
         if raw.ssh_config.is_some() && raw.ssh.is_none() {
             return Err("ssh-config is the file for ssh: give ssh = \"HOST\", too".into());
         }
+        if raw.log.is_some() && raw.ssh.is_some() {
+            return Err("log is a file of this machine: it is not copied from another host".into());
+        }
         let ssh = raw.ssh.map(|destination| Ssh::new(&destination, raw.ssh_config)).transpose()?;
         let places = [
             raw.netns.map(Place::NetNs),

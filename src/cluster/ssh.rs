@@ -11,7 +11,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Error, Result, anyhow, ensure};
 use nix::unistd::geteuid;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::kernel::Missing;
 
@@ -20,6 +20,14 @@ const AS_ROOT: &str = "command -v playdead >/dev/null || exit 91
 [ \"$(id -u)\" = 0 ] && exec playdead \"$@\"
 sudo -n -l playdead \"$@\" >/dev/null 2>&1 || exit 94
 exec sudo -n playdead \"$@\"";
+/// A shell gives what is in the background no standard input, but any other descriptor.
+const SUPERVISED: &str = "exec 3<&0
+setsid sh -c \"$1\" 3<&- </dev/null & child=$!
+{ cat <&3; kill -s TERM -- -$child; sleep 2; kill -s KILL -- -$child; } >/dev/null 2>&1 & watch=$!
+exec 3<&-
+wait $child; code=$?
+kill $watch
+exit $code";
 const NO_PLAYDEAD: i32 = 91;
 const NO_RIGHTS: i32 = 94;
 /// What ssh itself ends with when it cannot reach the host.
@@ -28,7 +36,7 @@ const NOT_REACHED: i32 = 255;
 const LONGEST_DIRECTORY: usize = 30;
 
 /// Whom ssh is told to connect to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ssh {
     destination: String,
     config: Option<PathBuf>,
@@ -62,6 +70,13 @@ impl Ssh {
         let env: Vec<_> = env.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let words = std::iter::once("env").chain(env.iter().map(String::as_str));
         self.command(words.chain(["sh", "-c", command]))
+    }
+
+    /// The same, but while it runs, it ends with all that it has started when its standard input does, as it does with
+    /// ssh.
+    pub fn supervised(&self, command: &str, env: &BTreeMap<String, String>) -> Command {
+        let script = format!("set -- {}\n{SUPERVISED}", shlex::try_quote(command).unwrap_or_default());
+        self.shell(&script, env)
     }
 
     /// `BatchMode`: nobody is there to be asked for a password. All that is run for one playdead shares a connection,

@@ -4,9 +4,10 @@
 //! own clock. Every part has a lease: what cuts this host off from another cannot be healed from here.
 
 mod elsewhere;
+mod standing;
 mod talk;
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,13 +22,26 @@ use super::{Usage, out, shown};
 use crate::cluster::{self, Node, Seat};
 use crate::kernel::{Missing, timer};
 use crate::model::{Fault, Lifetime, Partition};
-pub(super) use elsewhere::run as elsewhere;
-use talk::{Came, Talk};
+pub(super) use elsewhere::{pass_to, run as elsewhere, without_place};
+pub(super) use standing::Standing;
+use talk::{Came, Committed, Talk};
 
 /// Between telling the instant and the instant, besides three times the slowest answer.
 const AHEAD: Duration = Duration::from_millis(300);
 /// How long after the instant a host that is not cut off may take to tell.
 const HEARING: Duration = Duration::from_secs(2);
+
+/// Some nodes cannot take part, and why is told already.
+#[derive(Debug)]
+pub(super) struct NotAll(String);
+
+impl fmt::Display for NotAll {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotAll {}
 
 /// What came of it.
 pub(super) struct Done {
@@ -45,25 +59,16 @@ struct Told {
     committed: Option<Committed>,
 }
 
-struct Committed {
-    after_ns: i128,
-    line: String,
-    document: Value,
-    notes: Vec<String>,
-}
-
 /// A partition between nodes of which some are on other hosts.
 pub(super) fn partition(typed: &PartitionArgs, nodes: &[Node], json: bool) -> Result<ExitCode> {
     let lease = lease(typed.lifetime.lasting(!typed.under.command.is_empty()))?;
     let partition = partition::partition(typed, &seats(nodes, typed.isolate.is_some())?)?;
     let mut signals = Signals::catch()?;
-    let talks = open(&involved(nodes, &partition, typed.replace)?)?;
-    let (parts, name) = parts(typed, &partition, nodes, &talks, lease)?;
-    let mut ready = prepare(talks, &parts)?;
+    let (mut ready, name) = rehearse_cut(typed, &partition, nodes, lease)?;
     if typed.dry_run {
         return dry_run(&partition, &ready, json).map(|()| ExitCode::SUCCESS);
     }
-    let done = commit(&mut ready, lease, &mut signals)?;
+    let done = commit(&mut ready, lease, || signals.have_ended())?;
     let (groups, lifetime) = (partition.shown_groups(), shown::lifetime(Lifetime::Lease(lease)));
     if json {
         let mut document = partition::document(&partition);
@@ -82,6 +87,23 @@ pub(super) fn partition(typed: &PartitionArgs, nodes: &[Node], json: bool) -> Re
     Ok(ExitCode::SUCCESS)
 }
 
+/// Has every node compile and check its share of a partition. Gives the name of it all.
+pub(super) fn rehearse_cut(
+    typed: &PartitionArgs,
+    partition: &Partition,
+    nodes: &[Node],
+    lease: Duration,
+) -> Result<(Vec<Ready>, String)> {
+    let talks = open(&involved(nodes, partition, typed.replace)?)?;
+    let (parts, name) = parts(typed, partition, nodes, &talks, lease)?;
+    Ok((prepare(talks, &parts)?, name))
+}
+
+/// The same of one fault that all of them have.
+pub(super) fn rehearse(nodes: &[Node], part: &Part) -> Result<Vec<Ready>> {
+    prepare(open(nodes)?, &vec![part.clone(); nodes.len()])
+}
+
 /// The nodes as far as a partition without a live cluster needs them: by name.
 fn seats(nodes: &[Node], live: bool) -> Result<Vec<Seat>> {
     if live {
@@ -91,7 +113,7 @@ fn seats(nodes: &[Node], live: bool) -> Result<Vec<Seat>> {
 }
 
 /// Without one, whoever is cut off from here would stay so.
-fn lease(lifetime: Lifetime) -> Result<Duration> {
+pub(super) fn lease(lifetime: Lifetime) -> Result<Duration> {
     match lifetime {
         Lifetime::Lease(lease) => Ok(lease),
         Lifetime::Open | Lifetime::Held => Err(Usage(
@@ -183,10 +205,34 @@ fn open(nodes: &[Node]) -> Result<Vec<Talk>> {
 }
 
 /// A node that has compiled and checked its part.
-struct Ready {
+pub(super) struct Ready {
     talk: Talk,
-    rules: String,
-    document: Value,
+    /// What it would write, as `nft -f` text; empty where something is only taken away.
+    pub(super) rules: String,
+    /// The fault, as the document of a dry run has it.
+    pub(super) document: Value,
+}
+
+impl Ready {
+    /// The node.
+    pub(super) fn node(&self) -> &str {
+        &self.talk.node.name
+    }
+
+    /// Whom it is about, by name or else by address; each once.
+    pub(super) fn peers(&self) -> Vec<String> {
+        let peers = self.document["peers"].as_array().into_iter().flatten();
+        let mut named: Vec<_> =
+            peers.filter_map(|peer| peer["name"].as_str().or(peer["peer"].as_str())).map(str::to_owned).collect();
+        named.sort();
+        named.dedup();
+        named
+    }
+
+    /// What the fault is called.
+    pub(super) fn name(&self) -> &str {
+        self.document["name"].as_str().unwrap_or_default()
+    }
 }
 
 fn prepare(talks: Vec<Talk>, parts: &[Part]) -> Result<Vec<Ready>> {
@@ -231,12 +277,12 @@ fn all<T>(results: Vec<(String, Result<T>)>) -> Result<Vec<T>> {
     if failed.iter().all(|(_, error)| has(error, <dyn std::error::Error>::is::<Usage>)) {
         return Err(Usage(text).into());
     }
-    Err(anyhow!(text))
+    Err(NotAll(text).into())
 }
 
-/// Tells all of them the instant and hears what came of it. If one fails, or a signal says so, the others are healed.
-fn commit(ready: &mut [Ready], lease: Duration, signals: &mut Signals) -> Result<Done> {
-    if signals.have_ended() {
+/// Tells all of them the instant and hears what came of it. If one fails, or it is interrupted, the others are healed.
+pub(super) fn commit(ready: &mut [Ready], lease: Duration, mut is_interrupted: impl FnMut() -> bool) -> Result<Done> {
+    if is_interrupted() {
         bail!("interrupted: nothing was changed");
     }
     let slowest = ready.iter().map(|one| one.talk.round_trip).max().unwrap_or_default();
@@ -254,9 +300,9 @@ fn commit(ready: &mut [Ready], lease: Duration, signals: &mut Signals) -> Result
     }
     let failed = outcomes.iter().zip(ready.iter()).find_map(|(came, one)| match came {
         Came::Failed(error) => Some(format!("{}: {error:#}", one.talk.node.name)),
-        Came::Committed { .. } | Came::Silence => None,
+        Came::Committed(_) | Came::Silence => None,
     });
-    let why = failed.or_else(|| signals.have_ended().then(|| "interrupted".to_owned()));
+    let why = failed.or_else(|| is_interrupted().then(|| "interrupted".to_owned()));
     match why {
         Some(why) => Err(heal(ready, &outcomes, &why, &ends)),
         None => Ok(done(ready, outcomes, ends)),
@@ -266,7 +312,7 @@ fn commit(ready: &mut [Ready], lease: Duration, signals: &mut Signals) -> Result
 fn done(ready: &[Ready], outcomes: Vec<Came>, ends: String) -> Done {
     let told = ready.iter().zip(outcomes).map(|(one, came)| {
         let committed = match came {
-            Came::Committed { after_ns, line, document, notes } => Some(Committed { after_ns, line, document, notes }),
+            Came::Committed(committed) => Some(committed),
             Came::Silence | Came::Failed(_) => None,
         };
         Told { node: one.talk.node.name.clone(), uncertain: one.talk.round_trip / 2, committed }
@@ -280,8 +326,8 @@ fn heal(ready: &mut [Ready], outcomes: &[Came], why: &str, ends: &str) -> Error 
     for (one, came) in ready.iter_mut().zip(outcomes) {
         match came {
             Came::Failed(_) => {}
-            Came::Committed { .. } if one.talk.heal().is_ok() => healed.push(one.talk.node.name.as_str()),
-            Came::Committed { .. } | Came::Silence => left.push(one.talk.node.name.as_str()),
+            Came::Committed(_) if one.talk.heal().is_ok() => healed.push(one.talk.node.name.as_str()),
+            Came::Committed(_) | Came::Silence => left.push(one.talk.node.name.as_str()),
         }
     }
     let list = |what: &str, names: &[&str]| {
@@ -309,7 +355,8 @@ impl Done {
         Some(millis(all().max()? - all().min()?))
     }
 
-    fn accuracy(&self) -> String {
+    /// How exact the instant was.
+    pub(super) fn accuracy(&self) -> String {
         let uncertain = self.committed().map(|(told, _)| told.uncertain).max().unwrap_or_default();
         let uncertain = uncertain.as_secs_f64() * 1e3;
         match (self.spread_ms(), self.committed().count()) {
@@ -323,7 +370,8 @@ impl Done {
         }
     }
 
-    fn notes(&self) -> Vec<String> {
+    /// What the user must know.
+    pub(super) fn notes(&self) -> Vec<String> {
         let notes = |(told, committed): (&Told, &Committed)| {
             let node = told.node.clone();
             committed.notes.clone().into_iter().map(move |note| format!("{node}: {note}"))
@@ -384,8 +432,7 @@ fn dry_documents(ready: &[Ready]) -> Value {
 fn dry_rules(ready: &[Ready]) -> String {
     let mut text = String::new();
     for one in ready.iter().filter(|one| !one.rules.is_empty()) {
-        let name = one.document["name"].as_str().unwrap_or_default();
-        let _ = write!(text, "# {name} in {}\n{}", one.talk.node.name, one.rules);
+        let _ = write!(text, "# {} in {}\n{}", one.name(), one.node(), one.rules);
     }
     text
 }

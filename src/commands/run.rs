@@ -108,6 +108,9 @@ fn prepare(nodes: Option<&Path>, args: &RunArgs) -> Result<Ready> {
     });
     let plan = scenario::plan(&scenario, &text, seed).map_err(wrong)?;
     let world = World::open(&scenario, nodes, args.lab.as_deref())?;
+    if args.pcap && world.is_elsewhere() {
+        return Err(Usage("--pcap captures on this machine only, and some nodes are on other hosts".into()).into());
+    }
     let name = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
     Ok(Ready { name, scenario, plan, world })
 }

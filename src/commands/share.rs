@@ -14,11 +14,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::apply::{self, Written};
-use super::cli::{Cli, PlaceArgs, Verb};
+use super::cli::{Cli, FaultArgs, PlaceArgs, Verb};
 use super::inforce::outline;
 use super::place::{self, Place};
 use super::plan::{Planned, check_usage, plan};
@@ -26,7 +27,7 @@ use super::{Usage, broken, one_line, out, partition, together};
 use crate::cluster;
 use crate::kernel::nft::Nft;
 use crate::kernel::timer::{self, Timer};
-use crate::model::Lifetime;
+use crate::model::{Host, Lifetime, PeerSpec};
 use crate::rules::compile;
 
 /// The version of the conversation; it grows when a side would no longer understand the other.
@@ -44,6 +45,8 @@ pub(super) enum Ask {
     Prepare(Part),
     /// Commit it when the monotonic clock here shows this.
     Commit { at_ns: u64 },
+    /// What has it met so far?
+    Hits,
     /// Take it back.
     Heal,
 }
@@ -53,7 +56,7 @@ pub(super) enum Ask {
 pub(super) struct Part {
     /// As on the command line: a fault with a lease, or `heal NAME`.
     pub(super) words: Vec<String>,
-    /// What the peers are called.
+    /// What their addresses are called, also by the words.
     pub(super) names: Vec<(IpAddr, String)>,
 }
 
@@ -74,9 +77,18 @@ pub(super) enum Say {
     /// It was compiled and checked; the kernel would take it.
     Prepared { rules: String, document: Value },
     /// It is in force since then by the monotonic clock here.
-    Committed { at_ns: u64, line: String, document: Value, notes: Vec<String> },
-    /// It is gone.
-    Healed,
+    Committed { at_ns: u64, line: String, document: Value, notes: Vec<String>, replaced: Vec<Replaced> },
+    /// Packets to the peers and from them; `None` if somebody else has taken it away.
+    Hits { packets: Option<[u64; 2]> },
+    /// It is gone, and has met so many.
+    Healed { packets: Option<[u64; 2]> },
+}
+
+/// A fault that had to make room.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Replaced {
+    pub(super) name: String,
+    pub(super) packets: [u64; 2],
 }
 
 pub(super) fn run(args: &PlaceArgs) -> Result<ExitCode> {
@@ -95,7 +107,7 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitCode> {
         match ask {
             Ask::Clock => tell_time()?,
             Ask::Prepare(part) => return share(place, &part, nft, &asked),
-            Ask::Commit { .. } | Ask::Heal => bail!("nothing was prepared"),
+            Ask::Commit { .. } | Ask::Hits | Ask::Heal => bail!("nothing was prepared"),
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -110,7 +122,6 @@ fn which(place: &Place) -> Result<String> {
 
 fn share(place: Place, part: &Part, nft: Arc<Nft>, asked: &Receiver<Result<Ask>>) -> Result<ExitCode> {
     let (planned, replace) = planned(place, part, &nft)?;
-    let lease = planned.fault.lifetime;
     let prepared = Say::Prepared {
         rules: planned.rules.to_string(),
         document: super::shown::document(&planned.place.label, &planned.fault),
@@ -129,28 +140,35 @@ fn share(place: Place, part: &Part, nft: Arc<Nft>, asked: &Receiver<Result<Ask>>
     let since = done.last.map_or(Duration::ZERO, |last| last.elapsed());
     let at_ns = nanos(timer::now()?.saturating_sub(since));
     // From here on nobody may be there any more.
-    if say(&committed(at_ns, &done.written)).is_ok()
-        && let Ok(Some(Ask::Heal)) = next(asked, left_to_hear(lease))
-    {
-        done.written.iter().try_for_each(|one| one.lift().map(drop))?;
-        say(&Say::Healed)?;
+    if say(&committed(at_ns, &done.written)).is_err() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    while let Ok(ask) = asked.recv() {
+        match ask? {
+            Ask::Hits => say(&Say::Hits { packets: packets(&done.written, Written::packets)? })?,
+            Ask::Heal => {
+                say(&Say::Healed { packets: packets(&done.written, Written::lift)? })?;
+                break;
+            }
+            Ask::Clock | Ask::Prepare(_) | Ask::Commit { .. } => bail!("it is in force already"),
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn committed(at_ns: u64, written: &[Written]) -> Say {
-    let Some(one) = written.first().filter(|one| !one.planned.rules.tables.is_empty()) else {
-        return Say::Committed { at_ns, line: String::new(), document: Value::Null, notes: Vec::new() };
-    };
-    Say::Committed { at_ns, line: apply::line(one), document: apply::document(one), notes: one.notes() }
+fn packets(written: &[Written], count: impl Fn(&Written) -> Result<Option<[u64; 2]>>) -> Result<Option<[u64; 2]>> {
+    written.first().map_or(Ok(None), count)
 }
 
-/// As long as there is something to take back.
-fn left_to_hear(lifetime: Lifetime) -> Duration {
-    match lifetime {
-        Lifetime::Lease(lease) => lease,
-        Lifetime::Open | Lifetime::Held => Duration::ZERO,
+fn committed(at_ns: u64, written: &[Written]) -> Say {
+    let mut replaced = Vec::new();
+    for there in written.iter().flat_map(|one| &one.replaced) {
+        replaced.push(Replaced { name: there.name.to_string(), packets: [there.to.packets, there.from.packets] });
     }
+    let Some(one) = written.first().filter(|one| !one.planned.rules.tables.is_empty()) else {
+        return Say::Committed { at_ns, line: String::new(), document: Value::Null, notes: Vec::new(), replaced };
+    };
+    Say::Committed { at_ns, line: apply::line(one), document: apply::document(one), notes: one.notes(), replaced }
 }
 
 /// What the words mean in this place, and whether it replaces.
@@ -171,13 +189,26 @@ fn planned(place: Place, part: &Part, nft: &Nft) -> Result<(Planned, bool)> {
     if args.lifetime.lease.is_none() || !args.under.command.is_empty() {
         bail!(Usage("a host's part needs a lease: --for D".into()));
     }
-    let mut planned = plan(place, kind, args, Some(nft))?;
+    let args = FaultArgs { peers: args.peers.iter().flat_map(|peer| called(peer, part)).collect(), ..args.clone() };
+    let mut planned = plan(place, kind, &args, Some(nft))?;
     for peer in &mut planned.fault.peers {
         let name = part.names.iter().find(|(address, _)| peer.net.addr() == *address);
         peer.label = name.map(|(_, name)| name.clone()).or(peer.label.take());
     }
     planned.rules = compile(&planned.fault, &planned.vantage);
     Ok((planned, args.replace))
+}
+
+/// A peer by a name that the controller knows is its addresses; the place may not know the name.
+fn called(peer: &PeerSpec, part: &Part) -> Vec<PeerSpec> {
+    let named =
+        |name: &str| part.names.iter().filter(|(_, other)| other == name).map(|(address, _)| *address).collect();
+    let addresses: Vec<IpAddr> = if let Host::Name(name) = &peer.host { named(name) } else { Vec::new() };
+    if addresses.is_empty() {
+        return vec![peer.clone()];
+    }
+    let at = |address| PeerSpec { host: Host::Net(IpNet::from(address)), ..peer.clone() };
+    addresses.into_iter().map(at).collect()
 }
 
 fn wait_for_instant(asked: &Receiver<Result<Ask>>) -> Result<()> {
@@ -187,7 +218,7 @@ fn wait_for_instant(asked: &Receiver<Result<Ask>>) -> Result<()> {
         match next(asked, PATIENCE)? {
             Some(Ask::Clock) => tell_time()?,
             Some(Ask::Commit { at_ns }) => return timer.wait_until(Duration::from_nanos(at_ns)).map(drop),
-            Some(Ask::Prepare(_) | Ask::Heal) | None => bail!("the controller gave it up"),
+            Some(Ask::Prepare(_) | Ask::Hits | Ask::Heal) | None => bail!("the controller gave it up"),
         }
     }
 }

@@ -81,7 +81,8 @@ impl Hosts {
         path
     }
 
-    fn path(&self, name: &str) -> String {
+    /// A file that goes with the hosts.
+    pub(crate) fn path(&self, name: &str) -> String {
         self.directory.join(name).display().to_string()
     }
 
@@ -200,6 +201,22 @@ impl Hosts {
         ip(&format!("netns exec {} nft -s list ruleset", self.ns(host)))
     }
 
+    /// Whether a process in a host's namespace has been started by these words.
+    pub(crate) fn has_process(&self, host: &str, words: &str) -> bool {
+        self.process(host, words).is_some()
+    }
+
+    /// That process.
+    pub(crate) fn process(&self, host: &str, words: &str) -> Option<Pid> {
+        let pids = ip(&format!("netns pids {}", self.ns(host)));
+        let mut pids = pids.lines().filter_map(|pid| pid.trim().parse::<i32>().ok());
+        let is_meant = |pid: &i32| {
+            let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.trim_end_matches('\0').replace('\0', " ") == words
+        };
+        pids.find(is_meant).map(Pid::from_raw)
+    }
+
     /// Somebody to connect to on each host.
     pub(crate) fn listen(&self, hosts: &[&str]) -> Vec<TcpListener> {
         let listen = |host: &&str| {
@@ -281,6 +298,11 @@ impl Controller {
         if self.0.try_wait().unwrap().is_none() {
             kill(Pid::from_raw(self.0.id().cast_signed()), signal).unwrap();
         }
+        self.0.wait_with_output().unwrap()
+    }
+
+    /// Waits for its own end.
+    pub(crate) fn ends(self) -> Output {
         self.0.wait_with_output().unwrap()
     }
 }

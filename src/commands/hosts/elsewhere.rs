@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 
 use super::talk::playdead;
-use super::{Lifetime, Part, commit, dry_rules, lease, open, prepare};
+use super::{Lifetime, Part, commit, dry_rules, lease, rehearse};
 use crate::cluster::{self, Node, no_ssh};
 use crate::commands::cli::{Cli, FaultArgs, Verb};
 use crate::commands::hold::Signals;
@@ -42,7 +42,7 @@ pub(in super::super) fn run(cli: &Cli) -> Result<Option<ExitCode>> {
         Verb::Probe(_) => one_only().map_err(Into::into).and_then(|()| pass(&nodes, cli.json)),
         Verb::Heal(_) | Verb::Renew(_) | Verb::Status(_) | Verb::Verify(_) | Verb::Doctor => pass(&nodes, cli.json),
         verb => match broken(verb) {
-            Some((kind, args, None)) => fault(&nodes, kind, args, cli.json),
+            Some((kind, args, None)) => fault(&nodes, &all, kind, args, cli.json),
             _ => bail!(Usage(format!("--then runs where the fault is, and is not run on another host ({ssh})"))),
         },
     };
@@ -57,7 +57,7 @@ fn words() -> Result<Vec<String>> {
 }
 
 /// What follows `--` is somebody else's.
-fn without_place(typed: Vec<String>) -> Vec<String> {
+pub(in super::super) fn without_place(typed: Vec<String>) -> Vec<String> {
     let mut words = Vec::new();
     let mut typed = typed.into_iter();
     while let Some(word) = typed.next() {
@@ -106,7 +106,7 @@ fn pass(nodes: &[Node], json: bool) -> Result<ExitCode> {
 }
 
 /// Its exit code, and the document that it printed.
-fn pass_to(node: &Node, words: &[&str], json: bool) -> Result<(u8, Option<Value>)> {
+pub(in super::super) fn pass_to(node: &Node, words: &[&str], json: bool) -> Result<(u8, Option<Value>)> {
     let mut command = playdead(node, words)?;
     command.stderr(Stdio::piped());
     if json {
@@ -150,14 +150,15 @@ fn merged(documents: Vec<Value>) -> Value {
 }
 
 /// A fault on nodes of several hosts, at one instant.
-fn fault(nodes: &[Node], kind: Kind, typed: &FaultArgs, json: bool) -> Result<ExitCode> {
+fn fault(nodes: &[Node], all: &[Node], kind: Kind, typed: &FaultArgs, json: bool) -> Result<ExitCode> {
     check_usage(typed, kind)?;
     let lease = lease(typed.lifetime.lasting(!typed.under.command.is_empty()))?;
     let mut words = words()?;
     words.retain(|word| word != "--dry-run");
-    let part = Part { words, names: Vec::new() };
+    let names = all.iter().flat_map(|node| node.addresses.iter().map(|address| (*address, node.name.clone())));
+    let part = Part { words, names: names.collect() };
     let mut signals = Signals::catch()?;
-    let mut ready = prepare(open(nodes)?, &vec![part; nodes.len()])?;
+    let mut ready = rehearse(nodes, &part)?;
     if typed.dry_run {
         let print = if json {
             out::print_json(&json!({ "format": shown::FORMAT, "dry_run": super::dry_documents(&ready) }))
@@ -166,7 +167,7 @@ fn fault(nodes: &[Node], kind: Kind, typed: &FaultArgs, json: bool) -> Result<Ex
         };
         return print.map(|()| ExitCode::SUCCESS);
     }
-    let done = commit(&mut ready, lease, &mut signals)?;
+    let done = commit(&mut ready, lease, || signals.have_ended())?;
     if json {
         let (faults, hosts) = (done.faults(), done.hosts());
         let document =

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use serde_json::Value;
 
 use crate::cluster::{Node, Place, last_line, no_ssh};
-use crate::commands::share::{Ask, PROTOCOL, Part, Say, nanos};
+use crate::commands::share::{Ask, PROTOCOL, Part, Replaced, Say, nanos};
 use crate::kernel::{Missing, timer};
 
 /// How long a host has to log us in and to say hello. ssh itself gives up connecting after 10 s.
@@ -45,10 +46,21 @@ pub(super) struct Talk {
     errors: File,
 }
 
+/// What a node says of what is in force.
+pub(super) struct Committed {
+    /// Since so many nanoseconds after the instant (before it, if negative).
+    pub(super) after_ns: i128,
+    /// As it is printed as text, and as a document.
+    pub(super) line: String,
+    pub(super) document: Value,
+    pub(super) notes: Vec<String>,
+    pub(super) replaced: Vec<Replaced>,
+}
+
 /// What came of a commit.
 pub(super) enum Came {
-    /// It is in force since so many nanoseconds after the instant (before it, if negative).
-    Committed { after_ns: i128, line: String, document: serde_json::Value, notes: Vec<String> },
+    /// It is in force.
+    Committed(Committed),
     /// Nothing was heard.
     Silence,
     /// It failed there, and nothing is in force.
@@ -112,7 +124,7 @@ impl Talk {
     }
 
     /// Has it compiled and checked. Gives the rules, and the document of what would be.
-    pub(super) fn prepare(&mut self, part: &Part) -> Result<(String, serde_json::Value)> {
+    pub(super) fn prepare(&mut self, part: &Part) -> Result<(String, Value)> {
         self.say(&Ask::Prepare(part.clone()))?;
         match self.hear(PREPARING)? {
             Some(Say::Prepared { rules, document }) => Ok((rules, document)),
@@ -130,9 +142,9 @@ impl Talk {
     /// Hears what came of it, until then by our clock.
     pub(super) fn outcome(&mut self, at: Duration, until: Instant) -> Came {
         match self.hear(until.saturating_duration_since(Instant::now())) {
-            Ok(Some(Say::Committed { at_ns, line, document, notes })) => {
+            Ok(Some(Say::Committed { at_ns, line, document, notes, replaced })) => {
                 let after_ns = i128::from(at_ns) - self.ahead - i128::from(nanos(at));
-                Came::Committed { after_ns, line, document, notes }
+                Came::Committed(Committed { after_ns, line, document, notes, replaced })
             }
             Ok(Some(_)) => Came::Failed(anyhow!("it does not say what came of it")),
             Ok(None) => Came::Silence,
@@ -140,12 +152,21 @@ impl Talk {
         }
     }
 
-    /// Has it taken back what it committed.
-    pub(super) fn heal(&mut self) -> Result<()> {
+    /// Has it taken back what it committed. Gives the packets that it met, to its peers and from them.
+    pub(super) fn heal(&mut self) -> Result<Option<[u64; 2]>> {
         self.say(&Ask::Heal)?;
         match self.hear(ANSWER)? {
-            Some(Say::Healed) => Ok(()),
+            Some(Say::Healed { packets }) => Ok(packets),
             _ => bail!("it does not say that it is healed"),
+        }
+    }
+
+    /// The packets that it has met so far.
+    pub(super) fn hits(&mut self) -> Result<Option<[u64; 2]>> {
+        self.say(&Ask::Hits)?;
+        match self.hear(ANSWER)? {
+            Some(Say::Hits { packets }) => Ok(packets),
+            _ => bail!("{}: it does not say what it met", self.node.name),
         }
     }
 

@@ -17,6 +17,7 @@ pub use ask::{Answer, Live, Quorum};
 pub use file::{parse as parse_toml, read};
 pub use look::{Able, From, PATIENCE, Snapshot, View, look, wait};
 pub use nodes::{
-    Check, Commands, Node, Nodes, Place, Seat, addresses, by_name, members, names, of_lab, open, read_nodes, seat,
+    Check, Commands, Node, Nodes, Place, Seat, addresses, by_name, drop_shared, members, names, of_lab, open,
+    read_nodes, seat,
 };
 pub use ssh::{Ssh, close_connections, last_line, no_ssh};

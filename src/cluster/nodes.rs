@@ -268,7 +268,24 @@ impl Seat {
 /// # Errors
 /// When a place is not there or has no address; names the node.
 pub fn open(nodes: &[Node]) -> Result<Vec<Seat>> {
-    nodes.iter().map(|node| open_one(node).with_context(|| format!("node {}", node.name))).collect()
+    let seats = nodes.iter().map(|node| open_one(node).with_context(|| format!("node {}", node.name)));
+    let mut seats = seats.collect::<Result<Vec<_>>>()?;
+    let asked =
+        seats.iter_mut().zip(nodes).filter(|(seat, node)| seat.node.ssh().is_some() && node.addresses.is_empty());
+    drop_shared(asked.map(|(seat, _)| &mut seat.node.addresses).collect());
+    match seats.iter().find(|seat| seat.node.addresses.is_empty()) {
+        Some(seat) => bail!("node {}: others have all of its addresses, too: give those that reach it", seat.node.name),
+        None => Ok(seats),
+    }
+}
+
+/// An address that several hosts have, as machines behind address translation do, or with bridges of the same program,
+/// is none by which one of them could be meant.
+pub fn drop_shared(hosts: Vec<&mut Vec<IpAddr>>) {
+    let all: Vec<IpAddr> = hosts.iter().flat_map(|addresses| addresses.iter().copied()).collect();
+    for addresses in hosts {
+        addresses.retain(|address| all.iter().filter(|other| *other == address).count() == 1);
+    }
 }
 
 fn open_one(node: &Node) -> Result<Seat> {

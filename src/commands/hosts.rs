@@ -63,11 +63,12 @@ struct Told {
 pub(super) fn partition(typed: &PartitionArgs, nodes: &[Node], json: bool) -> Result<ExitCode> {
     let lease = lease(typed.lifetime.lasting(!typed.under.command.is_empty()))?;
     let partition = partition::partition(typed, &seats(nodes, typed.isolate.is_some())?)?;
-    let mut signals = Signals::catch()?;
     let (mut ready, name) = rehearse_cut(typed, &partition, nodes, lease)?;
     if typed.dry_run {
         return dry_run(&partition, &ready, json).map(|()| ExitCode::SUCCESS);
     }
+    // Whoever ends this process before has changed nothing.
+    let mut signals = Signals::catch()?;
     let done = commit(&mut ready, lease, || signals.have_ended())?;
     let (groups, lifetime) = (partition.shown_groups(), shown::lifetime(Lifetime::Lease(lease)));
     if json {
@@ -94,7 +95,8 @@ pub(super) fn rehearse_cut(
     nodes: &[Node],
     lease: Duration,
 ) -> Result<(Vec<Ready>, String)> {
-    let talks = open(&involved(nodes, partition, typed.replace)?)?;
+    let mut talks = open(&involved(nodes, partition, typed.replace)?)?;
+    cluster::drop_shared(talks.iter_mut().map(|talk| &mut talk.addresses).collect());
     let (parts, name) = parts(typed, partition, nodes, &talks, lease)?;
     Ok((prepare(talks, &parts)?, name))
 }

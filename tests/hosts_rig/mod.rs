@@ -112,7 +112,18 @@ impl Hosts {
         let etc = Path::new("/etc/netns").join(self.ns("b"));
         fs::create_dir_all(&etc).unwrap();
         let users = fs::read_to_string("/etc/passwd").unwrap();
-        fs::write(etc.join("passwd"), users + "plain:x:64321:64321::/:/bin/sh\n").unwrap();
+        let more = "plain:x:64321:64321::/:/bin/sh\nable:x:64322:64322::/:/bin/sh\n";
+        fs::write(etc.join("passwd"), users + more).unwrap();
+        // sudo asks whether the account is still valid.
+        let shadow = fs::read_to_string("/etc/shadow").unwrap();
+        fs::write(etc.join("shadow"), shadow + "plain:*:20000::::::\nable:*:20000::::::\n").unwrap();
+        let program = self.path("b");
+        let sudoers = format!(
+            "Defaults secure_path=\"{program}:/usr/bin:/bin\"\n\
+             able ALL = (root) NOPASSWD: {program}/playdead ^--here able share$\n"
+        );
+        fs::write(etc.join("sudoers"), sudoers).unwrap();
+        fs::set_permissions(etc.join("sudoers"), fs::Permissions::from_mode(0o440)).unwrap();
     }
 
     fn sshd(&self, host: &str) -> Child {
@@ -143,6 +154,21 @@ impl Hosts {
                     echo \"playdead: unexpected argument\" >&2\nexit 2\n";
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Gives all hosts one more address, the same.
+    pub(crate) fn share_address(&self, address: &str) {
+        for host in HOSTS {
+            ip(&format!("-n {} addr add {address}/16 dev lo", self.ns(host)));
+        }
+    }
+
+    /// Until no host is asked to do anything any more.
+    pub(crate) fn wait_for_parts(&self) {
+        let start = Instant::now();
+        while HOSTS.iter().any(|host| self.has_process(host, &format!("playdead --here {host} share"))) {
+            assert!(start.elapsed() < Duration::from_secs(10), "a part has no end");
+        }
     }
 
     /// A file of nodes, with all hosts and what is added. `CONFIG` stands for ssh's configuration.

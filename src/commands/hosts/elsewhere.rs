@@ -157,7 +157,6 @@ fn fault(nodes: &[Node], all: &[Node], kind: Kind, typed: &FaultArgs, json: bool
     words.retain(|word| word != "--dry-run");
     let names = all.iter().flat_map(|node| node.addresses.iter().map(|address| (*address, node.name.clone())));
     let part = Part { words, names: names.collect() };
-    let mut signals = Signals::catch()?;
     let mut ready = rehearse(nodes, &part)?;
     if typed.dry_run {
         let print = if json {
@@ -167,6 +166,8 @@ fn fault(nodes: &[Node], all: &[Node], kind: Kind, typed: &FaultArgs, json: bool
         };
         return print.map(|()| ExitCode::SUCCESS);
     }
+    // Whoever ends this process before has changed nothing.
+    let mut signals = Signals::catch()?;
     let done = commit(&mut ready, lease, || signals.have_ended())?;
     if json {
         let (faults, hosts) = (done.faults(), done.hosts());

@@ -48,8 +48,8 @@ impl Node {
     }
 }
 
-/// What is run by `sh -c`, where playdead runs (or on the node's own host, if that is reached by ssh), to do something to
-/// a node other than what a lab does to its own.
+/// What is run by `sh -c`, where playdead runs (or on the node's own host, if that is reached by ssh), to do something
+/// to a node other than what a lab does to its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 #[expect(missing_docs, reason = "each is named for what it does")]

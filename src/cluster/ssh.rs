@@ -178,7 +178,7 @@ fn control_path() -> Option<String> {
     Some(format!("{directory}/playdead-{}-", std::process::id()))
 }
 
-/// Ends the connections of this process. Those that it does not end, as when it is killed, end after 30 s by themselves.
+/// Ends the connections of this process. Those that it does not end, as when it is killed, end after 30 s without use.
 pub fn close_connections() {
     let Some(prefix) = control_path() else { return };
     let Some((directory, prefix)) = prefix.rsplit_once('/') else { return };

@@ -212,6 +212,11 @@ fn verbs_are_done_on_the_hosts_of_their_nodes() {
         hosts.run("x", &format!("--nodes {nodes} --node {node} probe 10.97.0.3:7000 --only connect --expect {expect}"))
     };
     assert_eq!(probe("a", "dead-host").status.code(), Some(0));
+    let line = format!("--nodes {nodes} --node a probe 10.97.0.3:7000 --only connect --expect dead-host");
+    assert_eq!(hosts.json("x", &line)["verdict"]["met"], true);
+    let verified = hosts.json("x", &at("verify gone"));
+    let as_expected = [0, 1].map(|index| verified["faults"][index]["as_expected"].as_bool());
+    assert_eq!(as_expected, [Some(true), Some(true)], "{verified}");
     let unlike = probe("c", "dead-host");
     assert_eq!(unlike.status.code(), Some(3), "{unlike:?}");
     assert!(hosts.done("x", &at("renew gone --for 90s")).contains("renewed gone in b"));
@@ -233,6 +238,8 @@ fn verbs_are_done_on_the_hosts_of_their_nodes() {
         ("dead-process 10.97.0.3 --for 9s", 2, "name its port"),
         ("hush 10.97.0.3:1 --for 9s --then true", 2, "--then"),
         ("flap dead-host 10.97.0.3 --up 1s --down 1s", 2, "not done on another host"),
+        ("probe 10.97.0.3:7000 -- true", 2, "-- COMMAND runs here"),
+        ("probe 10.97.0.3:7000", 2, "name one"),
         ("--netns x status", 2, "only nodes can be named"),
         ("renew nothing --for 9s", 1, "no fault is called nothing"),
         ("renew nothing", 2, "--for"),

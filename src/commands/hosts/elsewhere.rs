@@ -39,6 +39,9 @@ pub(in super::super) fn run(cli: &Cli) -> Result<Option<ExitCode>> {
             bail!(Usage(format!("this is not done on another host ({ssh}): name nodes of this machine")));
         }
         Verb::Status(status) if status.watch => one_only().map_err(Into::into).and_then(|()| pass(&nodes, cli.json)),
+        Verb::Probe(probe) if !probe.command.is_empty() => {
+            bail!(Usage(format!("-- COMMAND runs here, and the look would be on another host ({ssh})")));
+        }
         Verb::Probe(_) => one_only().map_err(Into::into).and_then(|()| pass(&nodes, cli.json)),
         Verb::Heal(_) | Verb::Renew(_) | Verb::Status(_) | Verb::Verify(_) | Verb::Doctor => pass(&nodes, cli.json),
         verb => match broken(verb) {
@@ -79,8 +82,7 @@ pub(in super::super) fn without_place(typed: Vec<String>) -> Vec<String> {
 /// One after the other; each is tried, and what went wrong with any is told at the end.
 fn pass(nodes: &[Node], json: bool) -> Result<ExitCode> {
     let words = words()?;
-    let mut words: Vec<_> = words.iter().map(String::as_str).collect();
-    words.extend(json.then_some("--json"));
+    let words: Vec<_> = json.then_some("--json").into_iter().chain(words.iter().map(String::as_str)).collect();
     let (mut code, mut documents, mut failed) = (0, Vec::new(), Vec::new());
     for node in nodes {
         match pass_to(node, &words, json) {

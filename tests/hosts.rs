@@ -174,6 +174,20 @@ fn a_user_with_sudo_takes_part_and_an_address_that_all_have_is_nobodys() {
     hosts.heal(&THREE);
 }
 
+/// Without a directory that is its user's alone, nothing is shared.
+#[test]
+fn a_controller_needs_no_rights() {
+    let hosts = Hosts::up();
+    let nodes = hosts.nodes_for_nobody();
+    let line = format!("--nodes {nodes} partition a b,c --for 60s");
+    let output = hosts.run_as_nobody("x", &line);
+    assert!(output.status.success(), "{output:?}");
+    assert!(THREE.iter().all(|host| !hosts.listed(host).is_empty()));
+    let output = hosts.run_as_nobody("x", &format!("--nodes {nodes} --node a --node b --node c heal"));
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(THREE.map(|host| hosts.listed(host)), ["", "", ""]);
+}
+
 #[test]
 fn what_needs_a_lease_or_cannot_be_parted_is_wrong_usage() {
     let hosts = Hosts::up();

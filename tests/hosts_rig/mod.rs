@@ -179,6 +179,25 @@ impl Hosts {
         self.file("nodes.toml", &text).display().to_string()
     }
 
+    /// The same, with a key and a program that nobody, the user of that name, may use.
+    pub(crate) fn nodes_for_nobody(&self) -> String {
+        let key = self.path("nobodys");
+        fs::copy(self.path("user"), &key).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::chown(&key, Some(65534), Some(65534)).unwrap();
+        let config = fs::read_to_string(self.path("config")).unwrap().replace(&self.path("user"), &key);
+        self.file("config", &config);
+        self.nodes("")
+    }
+
+    /// Runs playdead in the namespace of a host, without any rights.
+    pub(crate) fn run_as_nobody(&self, at: &str, line: &str) -> Output {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.ns(at), "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.arg(self.path("a/playdead")).args(line.split_whitespace()).stdin(Stdio::null());
+        command.env_remove("XDG_RUNTIME_DIR").env("HOME", "/nonexistent").output().unwrap()
+    }
+
     /// Any file, written as [`nodes`](Self::nodes) writes its own.
     pub(crate) fn write(&self, name: &str, text: &str) -> String {
         self.file(name, &text.replace("CONFIG", &self.path("config"))).display().to_string()

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use socket2::{Domain, Socket, Type};
 
 /// Whether a member's process serves.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "answer", content = "why")]
 pub enum Live {
     /// Its client port answers.
@@ -25,7 +25,7 @@ pub enum Live {
 }
 
 /// Whether the cluster answers through a member.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "answer", content = "why")]
 pub enum Quorum {
     /// It does, so there is a quorum.
@@ -37,7 +37,7 @@ pub enum Quorum {
 }
 
 /// What a member answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// Whether its process serves.
     pub live: Live,

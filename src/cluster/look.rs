@@ -9,11 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::ask::{Answer, Live, Quorum, Target, reach};
 use super::nodes::{Check, Node, Seat};
-use super::{command, etcd, zookeeper};
+use super::{afar, command, etcd, zookeeper};
 use crate::kernel::netns::NetNs;
 
 /// How long each question may take, if nobody says otherwise. An etcd that has a quorum answers in milliseconds.
@@ -31,7 +31,7 @@ pub struct From<'a> {
 }
 
 /// Which of the other members' peer ports take a connection from a member's own place.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Able {
     /// Those that do.
     pub reaches: Vec<String>,
@@ -51,7 +51,7 @@ impl Able {
 }
 
 /// What one place has seen of one member.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     /// The member.
     pub node: String,
@@ -124,7 +124,8 @@ impl Snapshot {
 }
 
 /// Asks every member among `seats`, each from its own place (if it has one) and from all of `from`, at the same
-/// time. Takes little more than `patience`, whoever does not answer.
+/// time. Takes little more than `patience`, whoever does not answer; up to 5 s more where a host of theirs cannot be
+/// logged in to.
 ///
 /// # Errors
 /// When a namespace cannot be entered, or nobody can be asked from anywhere. What a member does not answer is a value.
@@ -133,7 +134,8 @@ pub fn look(seats: &[Seat], from: &[From], patience: Duration) -> Result<Snapsho
     let members: Vec<_> = seats.iter().filter(|seat| seat.node.check.is_some()).collect();
     let places = std::iter::once(None).chain(from.iter().map(Some));
     let jobs = places.flat_map(|from| members.iter().map(move |seat| (*seat, from)));
-    let jobs: Vec<_> = jobs.filter(|(seat, from)| from.is_some() || seat.ns.is_some()).collect();
+    let jobs: Vec<_> =
+        jobs.filter(|(seat, from)| from.is_some() || seat.ns.is_some() || seat.node.ssh().is_some()).collect();
     if jobs.is_empty() {
         bail!("there is no member to ask, or no place to ask from: give the nodes a check and a place");
     }
@@ -174,6 +176,9 @@ pub fn wait(
 
 fn view(seat: &Seat, from: Option<&From>, members: &[&Seat], until: Instant) -> Result<View> {
     let node = &seat.node;
+    if let (None, Some(ssh)) = (from, node.ssh()) {
+        return Ok(afar::view(ssh, node, members, until.saturating_duration_since(Instant::now())));
+    }
     let ns = from.map(|from| from.ns).or(seat.ns.as_ref()).context("no place to ask from")?;
     let others = if from.is_none() { others(node, members) } else { None };
     // Threads inherit the namespace of the one that starts them.

@@ -2,18 +2,23 @@
 //!
 //! Knows nothing of faults. [`nodes`] reads them from a file or from a lab, [`look`] asks all of them at once.
 
+mod afar;
 mod ask;
 mod command;
 mod etcd;
 mod file;
 mod look;
 mod nodes;
+mod ssh;
 mod zookeeper;
 
+pub use afar::{Question, answer};
 pub use ask::{Answer, Live, Quorum};
 pub use etcd::question as ask_etcd;
 pub use file::{parse as parse_toml, read};
 pub use look::{Able, From, PATIENCE, Snapshot, View, look, wait};
 pub use nodes::{
-    Check, Commands, Node, Nodes, Place, Seat, by_name, members, names, of_lab, open, open_needed, read_nodes, seat,
+    Check, Commands, Node, Nodes, Place, Seat, addresses, by_name, drop_shared, members, names, of_lab, open,
+    open_needed, read_nodes, seat,
 };
+pub use ssh::{Ssh, close_connections, last_line, no_ssh};

@@ -5,10 +5,11 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Error, Result, ensure};
-use serde::{Deserialize, Deserializer};
+use anyhow::{Context, Error, Result, bail, ensure};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::file;
+use super::ssh::Ssh;
 use crate::kernel::netns::NetNs;
 use crate::kernel::{container, route};
 use crate::lab;
@@ -37,8 +38,18 @@ pub struct Node {
     pub log: Option<PathBuf>,
 }
 
-/// What is run by `sh -c`, where playdead runs, to do something to a node other than what a lab
-/// does to its own.
+impl Node {
+    /// How it is reached, if it is on another host.
+    pub fn ssh(&self) -> Option<&Ssh> {
+        match &self.place {
+            Some(Place::Ssh(ssh)) => Some(ssh),
+            _ => None,
+        }
+    }
+}
+
+/// What is run by `sh -c`, where playdead runs (or on the node's own host, if that is reached by ssh), to do something
+/// to a node other than what a lab does to its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 #[expect(missing_docs, reason = "each is named for what it does")]
@@ -63,10 +74,12 @@ pub enum Place {
     Container(String),
     /// That of a lab's node, `NODE` or `LAB/NODE`.
     Node(String),
+    /// On another host: the one that a session there is in.
+    Ssh(Ssh),
 }
 
 /// How a member is asked whether it lives and whether there is a quorum.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Check {
     /// etcd's JSON gateway (version 3): its status, and a linearizable read.
@@ -131,6 +144,8 @@ struct Raw {
     pid: Option<u32>,
     container: Option<String>,
     node: Option<String>,
+    ssh: Option<String>,
+    ssh_config: Option<PathBuf>,
     #[serde(default)]
     addresses: Vec<IpAddr>,
     client_port: Option<u16>,
@@ -150,19 +165,27 @@ impl TryFrom<Raw> for Entry {
     type Error = String;
 
     fn try_from(raw: Raw) -> Result<Self, String> {
+        if raw.ssh_config.is_some() && raw.ssh.is_none() {
+            return Err("ssh-config is the file for ssh: give ssh = \"HOST\", too".into());
+        }
+        if raw.log.is_some() && raw.ssh.is_some() {
+            return Err("log is a file of this machine: it is not copied from another host".into());
+        }
+        let ssh = raw.ssh.map(|destination| Ssh::new(&destination, raw.ssh_config)).transpose()?;
         let places = [
             raw.netns.map(Place::NetNs),
             raw.pid.map(Place::Pid),
             raw.container.map(Place::Container),
             raw.node.map(Place::Node),
+            ssh.map(Place::Ssh),
         ];
         let mut places = places.into_iter().flatten();
         let place = places.next();
         if places.next().is_some() {
-            return Err("a node is in one place: give one of netns, pid, container, node".into());
+            return Err("a node is in one place: give one of netns, pid, container, node, ssh".into());
         }
         if place.is_none() && raw.addresses.is_empty() {
-            return Err("give its place (netns, pid, container or node), or at least its addresses".into());
+            return Err("give its place (netns, pid, container, node or ssh), or at least its addresses".into());
         }
         let check = raw.check.or_else(|| place.as_ref().and_then(usual_check));
         let (client_port, peer_port) = check.as_ref().map_or((None, None), Check::ports);
@@ -220,7 +243,7 @@ fn of_lab_node(node: lab::Node) -> Node {
 pub struct Seat {
     /// The node; it has at least one address.
     pub node: Node,
-    /// Where it is; `None` for one that is only known by its addresses.
+    /// Where it is; `None` for one that is on another host, or only known by its addresses.
     pub ns: Option<NetNs>,
 }
 
@@ -228,12 +251,15 @@ impl Seat {
     /// Its namespace, for what has to be done there.
     ///
     /// # Errors
-    /// When it is only known by its addresses.
+    /// When it is on another host, or only known by its addresses.
     pub fn ns(&self) -> Result<&NetNs> {
         let name = &self.node.name;
+        if let Some(ssh) = self.node.ssh() {
+            bail!("the node {name} is on another host ({ssh}), where this cannot be done");
+        }
         self.ns
             .as_ref()
-            .with_context(|| format!("the node {name} has no place: give its netns, pid, container or node"))
+            .with_context(|| format!("the node {name} has no place: give its netns, pid, container, node or ssh"))
     }
 }
 
@@ -242,7 +268,24 @@ impl Seat {
 /// # Errors
 /// When a place is not there or has no address; names the node.
 pub fn open(nodes: &[Node]) -> Result<Vec<Seat>> {
-    nodes.iter().map(|node| open_one(node).with_context(|| format!("node {}", node.name))).collect()
+    let seats = nodes.iter().map(|node| open_one(node).with_context(|| format!("node {}", node.name)));
+    let mut seats = seats.collect::<Result<Vec<_>>>()?;
+    let asked =
+        seats.iter_mut().zip(nodes).filter(|(seat, node)| seat.node.ssh().is_some() && node.addresses.is_empty());
+    drop_shared(asked.map(|(seat, _)| &mut seat.node.addresses).collect());
+    match seats.iter().find(|seat| seat.node.addresses.is_empty()) {
+        Some(seat) => bail!("node {}: others have all of its addresses, too: give those that reach it", seat.node.name),
+        None => Ok(seats),
+    }
+}
+
+/// An address that several hosts have, as machines behind address translation do, or with bridges of the same program,
+/// is none by which one of them could be meant.
+pub fn drop_shared(hosts: Vec<&mut Vec<IpAddr>>) {
+    let all: Vec<IpAddr> = hosts.iter().flat_map(|addresses| addresses.iter().copied()).collect();
+    for addresses in hosts {
+        addresses.retain(|address| all.iter().filter(|other| *other == address).count() == 1);
+    }
 }
 
 /// The same, but of those that are not `needed` some may be missing: why each is, comes second.
@@ -263,13 +306,24 @@ pub fn open_needed(nodes: &[Node], needed: impl Fn(&Node) -> bool) -> Result<(Ve
 
 fn open_one(node: &Node) -> Result<Seat> {
     let mut node = node.clone();
-    let ns = node.place.as_ref().map(Place::open).transpose()?;
+    if let (true, Some(ssh)) = (node.addresses.is_empty(), node.ssh()) {
+        node.addresses = ssh.addresses()?;
+    }
+    let ns = node.place.as_ref().filter(|_| node.ssh().is_none()).map(Place::open).transpose()?;
     if let (true, Some(ns)) = (node.addresses.is_empty(), &ns) {
-        let all = route::addresses(ns)?.into_iter().map(|(_, net)| net.addr());
-        node.addresses = all.filter(|address| !is_local(address)).collect();
+        node.addresses = addresses(ns)?;
         ensure!(!node.addresses.is_empty(), "its namespace has no address: give its addresses");
     }
     Ok(Seat { node, ns })
+}
+
+/// By which addresses of a namespace others may reach it.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub fn addresses(ns: &NetNs) -> Result<Vec<IpAddr>> {
+    let all = route::addresses(ns)?.into_iter().map(|(_, net)| net.addr());
+    Ok(all.filter(|address| !is_local(address)).collect())
 }
 
 /// An address by which no other machine could be reached without naming a device.
@@ -283,6 +337,7 @@ impl fmt::Display for Place {
         match self {
             Self::Pid(pid) => write!(f, "pid {pid}"),
             Self::Container(name) => write!(f, "container {name}"),
+            Self::Ssh(ssh) => write!(f, "{ssh}"),
             Self::NetNs(_) | Self::Node(_) => f.write_str(&self.netns().unwrap_or_default()),
         }
     }
@@ -295,14 +350,14 @@ impl Place {
             Self::NetNs(name) => Some(name.clone()),
             // The namespace of LAB/NODE is called LAB-NODE.
             Self::Node(name) => Some(name.replace('/', "-")),
-            Self::Pid(_) | Self::Container(_) => None,
+            Self::Pid(_) | Self::Container(_) | Self::Ssh(_) => None,
         }
     }
 
     /// Opens the namespace.
     ///
     /// # Errors
-    /// When it is not there or may not be opened.
+    /// When it is not there, may not be opened, or is on another host.
     pub fn open(&self) -> Result<NetNs> {
         match self {
             Self::NetNs(path) if path.starts_with('/') => NetNs::open(&PathBuf::from(path)),
@@ -310,6 +365,7 @@ impl Place {
             Self::Pid(pid) => NetNs::of_pid(*pid),
             Self::Container(name) => container::namespace(name),
             Self::Node(name) => lab::node(None, name)?.namespace(),
+            Self::Ssh(ssh) => bail!("this cannot be done on another host ({ssh})"),
         }
     }
 }
@@ -395,6 +451,8 @@ mod tests {
             ("[nodes.a]\nnetns = \"x\"\n[nodes.b]\n", 3, "nodes.b", "addresses"),
             ("[nodes.a]\nnode = \"x\"\ncheck = \"etdc\"", 3, "nodes.a.check", "unknown variant `etdc`"),
             ("[nodes.a]\naddresses = [\"10.0.0.1\",\n\"10.0.0\"]", 3, "nodes.a.addresses[1]", "invalid IP address"),
+            ("[nodes.a]\nssh = \"-oX=y\"", 1, "nodes.a", "HOST or USER@HOST"),
+            ("[nodes.a]\naddresses = [\"10.0.0.1\"]\nssh-config = \"x\"", 1, "nodes.a", "give ssh"),
             ("[nodes.leader]\nnetns = \"x\"", 1, "nodes.leader", "cannot be called leader"),
             ("[nodes.a\nnetns = \"x\"", 1, "", "unclosed table"),
         ] {

@@ -146,7 +146,7 @@ fn write(planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> Result<Vec<Written
 }
 
 /// What follows the writing. Whoever is told that it failed must not be left with half of a fault.
-fn end_connections(written: &mut [Written]) -> Result<()> {
+pub(super) fn end_connections(written: &mut [Written]) -> Result<()> {
     for one in written.iter_mut() {
         let place = format!("place {}", one.planned.place.label);
         one.closed = closing::close(&one.planned.place.ns, &one.planned.fault).context(place)?;
@@ -253,17 +253,22 @@ fn report(written: &[Written], json: bool) -> Result<()> {
         out::print_json(&json!({ "format": shown::FORMAT, "faults": documents }))?;
     }
     for one in written {
-        let (plan, fault) = (&one.planned, &one.planned.fault);
         if !json {
-            let (peers, lifetime) = (shown::peers(&fault.peers), shown::lifetime(fault.lifetime));
-            let (verb, place) = (fault.kind.verb(), &plan.place.label);
-            let took = one.took.as_secs_f64() * 1e3;
-            let (name, closed) = (&fault.name, &one.closed);
-            out::print(&format!("{verb} {peers}: in {place}, {lifetime}, as {name}{closed} [{took:.1} ms]\n"))?;
+            out::print(&line(one))?;
         }
         one.notes().iter().for_each(|note| out::note(note));
     }
     Ok(())
+}
+
+/// What is printed of it as text.
+pub(super) fn line(one: &Written) -> String {
+    let (plan, fault) = (&one.planned, &one.planned.fault);
+    let (peers, lifetime) = (shown::peers(&fault.peers), shown::lifetime(fault.lifetime));
+    let (verb, place) = (fault.kind.verb(), &plan.place.label);
+    let took = one.took.as_secs_f64() * 1e3;
+    let (name, closed) = (&fault.name, &one.closed);
+    format!("{verb} {peers}: in {place}, {lifetime}, as {name}{closed} [{took:.1} ms]\n")
 }
 
 impl Written {

@@ -58,6 +58,9 @@ pub struct PlaceArgs {
     /// A file with a [nodes] table: who is meant by --node, and by verbs that are about a whole cluster.
     #[arg(id = "nodes-file", long = "nodes", global = true, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
+    /// The namespace that playdead runs in, as a place of this name: what is another host to whoever started it there.
+    #[arg(long, global = true, value_name = "NAME", hide = true)]
+    pub here: Option<String>,
 }
 
 /// The verbs.
@@ -116,6 +119,12 @@ pub enum Verb {
     /// Put right what a `run` has left that was killed.
     #[command(hide = true)]
     Guard,
+    /// One host's part of what happens on several at one instant: a conversation on standard input and output.
+    #[command(hide = true)]
+    Share,
+    /// What a member of a cluster sees of itself, for somebody on another host who asks on standard input.
+    #[command(hide = true)]
+    Look,
     /// Hosts in namespaces on this machine, with real etcd on them.
     Lab(LabArgs),
     /// What this kernel, these rights and this place allow, and what mends what they do not.

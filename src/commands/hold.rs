@@ -29,6 +29,11 @@ impl Signals {
         Ok(Self(SignalsInfo::new(caught).context("cannot catch signals")?))
     }
 
+    /// Whether one that ends a hold has come meanwhile.
+    pub(super) fn have_ended(&mut self) -> bool {
+        self.0.pending().any(|origin| ENDING.contains(&origin.signal))
+    }
+
     /// What ends [`wait`](Self::wait) as a signal would.
     pub(super) fn closer(&self) -> Handle {
         self.0.handle()

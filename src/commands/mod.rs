@@ -10,6 +10,7 @@ mod flap;
 mod generate;
 mod heal;
 mod hold;
+mod hosts;
 mod inforce;
 pub mod lab;
 mod lockout;
@@ -24,6 +25,7 @@ mod probe_text;
 mod quorum;
 mod renew;
 mod run;
+mod share;
 mod shown;
 mod status;
 mod together;
@@ -62,7 +64,9 @@ pub fn run() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return wrong_usage(&error),
     };
-    dispatch(&cli).unwrap_or_else(|error| {
+    let done = dispatch(&cli);
+    crate::cluster::close_connections();
+    done.unwrap_or_else(|error| {
         out::error(&format!("{error:#}"));
         let is = |code: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(code);
         match () {
@@ -103,6 +107,9 @@ fn one_line(error: &clap::Error) -> String {
 
 fn dispatch(cli: &Cli) -> Result<ExitCode> {
     let (place, json) = (&cli.place, cli.json);
+    if let Some(code) = hosts::elsewhere(cli)? {
+        return Ok(code);
+    }
     match &cli.verb {
         Verb::Flap(args) => flap::run(place, args, json),
         Verb::Partition(args) => partition::run(place, args, json),
@@ -118,6 +125,8 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
         Verb::Generate(args) => generate::run(args),
         Verb::Run(args) => run::run(place, args, json),
         Verb::Guard => run::guard(),
+        Verb::Share => share::run(place),
+        Verb::Look => quorum::look_for_another_host(),
         Verb::DeadHost(_)
         | Verb::DeadProcess(_)
         | Verb::Hush(_)

@@ -18,7 +18,7 @@ use super::nodes::{self, ClusterArgs};
 use super::place::{self, Place};
 use super::plan::{Planned, now};
 use super::together::{self, Together};
-use super::{Usage, apply, facts, hold, lockout, out, random_seed, shown};
+use super::{Usage, apply, facts, hold, hosts, lockout, out, random_seed, shown};
 use crate::cluster::{self, Node, PATIENCE, Seat};
 use crate::kernel::nft::Nft;
 use crate::model::{Direction, Fault, Kind, Lifetime, Name, Partition, Proto, Split, Target};
@@ -85,6 +85,12 @@ pub(super) fn run(place: &PlaceArgs, typed: &PartitionArgs, json: bool) -> Resul
     let typed = &PartitionArgs { seed: typed.seed.or(drawn), ..typed.clone() };
     let command = hold::Command::new(&typed.under)?;
     let all = nodes::of(place, &typed.nodes)?;
+    if all.iter().any(|node| node.ssh().is_some()) {
+        if let Some(seed) = drawn {
+            out::note(&format!("seed {seed}: --seed {seed} chooses the same again"));
+        }
+        return hosts::partition(typed, &all, json);
+    }
     let (seats, missing) = cluster::open_needed(&all, |node| typed.needs(node))?;
     for error in missing {
         out::note(&format!("left out: {error:#}"));
@@ -174,8 +180,7 @@ pub(super) fn plan(
         let nft = socket(&place)?;
         planned.push((plan_one(place, peers, lifetime, &nft)?, nft));
     }
-    let digest = planned.iter().fold(0u32, |digest, (plan, _)| digest.rotate_left(5) ^ plan.fault.digest());
-    let name = name.cloned().unwrap_or_else(|| Name::of_partition(&partition.shown_groups(), digest));
+    let name = name_of(name, partition, planned.iter().map(|(plan, _)| &plan.fault));
     for (plan, _) in &mut planned {
         plan.fault.name = name.clone();
         if !plan.fault.peers.is_empty() {
@@ -199,19 +204,26 @@ fn apart(seats: &[Seat], partition: &Partition) -> Result<()> {
     Ok(())
 }
 
-fn targets(name: &str, addresses: &[std::net::IpAddr]) -> Vec<Target> {
+pub(super) fn targets(name: &str, addresses: &[std::net::IpAddr]) -> Vec<Target> {
     let target =
         |address: &std::net::IpAddr| Target { net: IpNet::from(*address), ports: None, label: Some(name.to_owned()) };
     addresses.iter().map(target).collect()
 }
 
-fn plan_one(place: Place, mut peers: Vec<Target>, lifetime: Lifetime, nft: &Nft) -> Result<Planned> {
-    peers.sort();
+/// No rules yet; none at all without peers.
+pub(super) fn plan_one(place: Place, peers: Vec<Target>, lifetime: Lifetime, nft: &Nft) -> Result<Planned> {
     // Without privilege, for a dry run, the usual is taken for granted.
     let may_read = super::inforce::outline(nft).is_ok();
     let vantage =
         facts::vantage(&place.ns, may_read.then_some(nft)).with_context(|| format!("place {}", place.label))?;
-    let fault = Fault {
+    let (fault, rules) = (share(peers, lifetime), Ruleset { tables: Vec::new() });
+    Ok(Planned { place, fault, vantage, rules, notes: Vec::new() })
+}
+
+/// A node's share: it hears nothing of these.
+pub(super) fn share(mut peers: Vec<Target>, lifetime: Lifetime) -> Fault {
+    peers.sort();
+    Fault {
         // Until the digests of all are known.
         name: Name::of_partition("", 0),
         kind: Kind::DeadHost,
@@ -221,9 +233,17 @@ fn plan_one(place: Place, mut peers: Vec<Target>, lifetime: Lifetime, nft: &Nft)
         proto: Proto::All,
         lifetime,
         since: now(),
-    };
-    let rules = Ruleset { tables: Vec::new() };
-    Ok(Planned { place, fault, vantage, rules, notes: Vec::new() })
+    }
+}
+
+/// The name that was given, else one made of the groups and of all shares.
+pub(super) fn name_of<'a>(
+    given: Option<&Name>,
+    partition: &Partition,
+    shares: impl Iterator<Item = &'a Fault>,
+) -> Name {
+    let digest = shares.fold(0u32, |digest, share| digest.rotate_left(5) ^ share.digest());
+    given.cloned().unwrap_or_else(|| Name::of_partition(&partition.shown_groups(), digest))
 }
 
 fn dry_run(partition: &Partition, planned: &[(Planned, Arc<Nft>)], json: bool) -> Result<ExitCode> {
@@ -246,7 +266,7 @@ fn dry_run(partition: &Partition, planned: &[(Planned, Arc<Nft>)], json: bool) -
 }
 
 /// The fields are listed in `docs/json.md`.
-fn document(partition: &Partition) -> Value {
+pub(super) fn document(partition: &Partition) -> Value {
     let cuts: Vec<_> = partition.cuts().into_iter().map(|(from, to)| json!({ "from": from, "to": to })).collect();
     json!({ "format": shown::FORMAT, "nodes": partition.nodes(), "groups": partition.groups(), "cuts": cuts })
 }

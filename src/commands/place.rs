@@ -39,6 +39,9 @@ pub(super) fn resolve(args: &PlaceArgs) -> Result<Vec<Place>> {
     for name in &args.node {
         places.push(node(args, name)?);
     }
+    if let Some(label) = &args.here {
+        places.push(Place { label: label.clone(), ns: NetNs::current()? });
+    }
     if places.is_empty() {
         places.push(Place { label: "here".into(), ns: NetNs::current()? });
     }
@@ -73,7 +76,8 @@ fn node(args: &PlaceArgs, name: &str) -> Result<Place> {
 
 /// Whether a place was named.
 pub(super) fn is_named(args: &PlaceArgs) -> bool {
-    !(args.netns.is_empty() && args.pid.is_empty() && args.container.is_empty() && args.node.is_empty())
+    let named = [&args.netns, &args.container, &args.node];
+    named.iter().any(|names| !names.is_empty()) || !args.pid.is_empty() || args.here.is_some()
 }
 
 /// The containers that were named and no longer have the network that they had.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
@@ -65,6 +65,12 @@ pub(super) fn run(place: &PlaceArgs, args: &QuorumArgs, json: bool) -> Result<Ex
         }
         sleep(Duration::from_secs(1));
     }
+}
+
+/// `playdead look`: what the member here sees, for one that asks from another host.
+pub(super) fn look_for_another_host() -> Result<ExitCode> {
+    let question = serde_json::from_reader(std::io::stdin()).context("the question is not understood")?;
+    out::print_json(&serde_json::to_value(cluster::answer(question)?)?).map(|()| ExitCode::SUCCESS)
 }
 
 fn from<'a>(named: &'a [String], seats: &'a [Seat], places: &'a [Place]) -> Result<Vec<From<'a>>> {

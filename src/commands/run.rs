@@ -108,6 +108,9 @@ fn prepare(file_of_nodes: Option<&Path>, args: &RunArgs) -> Result<Ready> {
     let from = &scenario.telemetry.from;
     nodes::as_places(&world.seats, &from.get_ref().0)
         .map_err(|error| wrong(format!("{}: telemetry.from: {error:#}", scenario::line(&text, from))))?;
+    if args.pcap && world.is_elsewhere() {
+        return Err(Usage("--pcap captures on this machine only, and some nodes are on other hosts".into()).into());
+    }
     let name = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
     Ok(Ready { name, scenario, plan, world })
 }

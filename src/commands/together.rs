@@ -18,6 +18,8 @@ pub(super) struct Together {
     pub(super) written: Vec<Written>,
     /// From the first to the last moment at which a kernel said that it was done.
     pub(super) spread: Duration,
+    /// The last of them; `None` if there was nothing to write.
+    pub(super) last: Option<Instant>,
 }
 
 struct Ready {
@@ -37,15 +39,28 @@ const PAUSE: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// The first refusal; nothing has changed then.
-pub(super) fn write(mut planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> Result<Together> {
+pub(super) fn write(planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> Result<Together> {
+    write_when(planned, replace, || Ok(()))
+}
+
+/// The same, but once all is compiled and checked, `ready` is called before it is committed; again where it has to be
+/// made anew.
+///
+/// # Errors
+/// The first refusal, or that of `ready`; nothing has changed then.
+pub(super) fn write_when(
+    mut planned: Vec<(Planned, Arc<Nft>)>,
+    replace: bool,
+    mut ready: impl FnMut() -> Result<()>,
+) -> Result<Together> {
     for _ in 1..TRIES {
-        match write_once(planned, replace) {
+        match write_once(planned, replace, &mut ready) {
             Err((again, error)) if is_race(&error) => planned = again,
             other => return other.map_err(|(_, error)| error),
         }
         thread::sleep(PAUSE.mul_f64(fastrand::f64()));
     }
-    write_once(planned, replace).map_err(|(_, error)| error)
+    write_once(planned, replace, &mut ready).map_err(|(_, error)| error)
 }
 
 fn is_race(error: &Error) -> bool {
@@ -55,9 +70,13 @@ fn is_race(error: &Error) -> bool {
 /// What was not written, to be tried again, and why.
 type Failed = (Vec<(Planned, Arc<Nft>)>, Error);
 
-fn write_once(planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> Result<Together, Failed> {
+fn write_once(
+    planned: Vec<(Planned, Arc<Nft>)>,
+    replace: bool,
+    ready: &mut impl FnMut() -> Result<()>,
+) -> Result<Together, Failed> {
     let batches: Result<Vec<_>> = planned.iter().map(|(planned, nft)| prepare(planned, nft, replace)).collect();
-    let batches = match batches {
+    let batches = match batches.and_then(|batches| ready().map(|()| batches)) {
         Ok(batches) => batches,
         Err(error) => return Err((planned, error.context("nothing was changed"))),
     };
@@ -106,8 +125,9 @@ fn commit(ready: Vec<Ready>) -> Result<Together, Failed> {
         left.extend(written.into_iter().map(|one| (one.planned, one.nft)));
         return Err((left, error));
     }
-    let spread = ends.iter().max().zip(ends.iter().min()).map_or(Duration::ZERO, |(last, first)| *last - *first);
-    Ok(Together { written, spread })
+    let last = ends.iter().max().copied();
+    let spread = last.zip(ends.iter().min()).map_or(Duration::ZERO, |(last, first)| last - *first);
+    Ok(Together { written, spread, last })
 }
 
 fn commit_one(one: &Ready, barrier: &Barrier) -> Result<(Duration, Instant)> {

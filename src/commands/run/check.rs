@@ -7,13 +7,13 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use serde_json::json;
 
-use super::words::{Cut, Fault, Flap, Look};
+use super::words::{Cut, Elsewhere, Fault, Flap, Look};
 use super::world::World;
 use super::{Ready, text};
 use crate::cluster::Seat;
 use crate::commands::inforce::outline;
 use crate::commands::plan::{self, plan};
-use crate::commands::{Usage, apply, flap, out, partition, peers, shown};
+use crate::commands::{Usage, apply, flap, hosts, out, partition, peers, shown};
 use crate::kernel::Missing;
 use crate::kernel::nft::Nft;
 use crate::model::Host;
@@ -52,7 +52,8 @@ pub(super) fn check(file: &Path, world: &World, plan: &Plan) -> Result<Checked> 
     let check = |planned: &Planned| {
         checker.step(planned).map_err(|error| {
             let at = format!("{}:{}: {}.{}", file.display(), planned.line, planned.path, key(&planned.step.action));
-            if error.chain().any(<dyn std::error::Error>::is::<Missing>) {
+            let is = |kind: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(kind);
+            if is(<dyn std::error::Error>::is::<Missing>) || is(<dyn std::error::Error>::is::<hosts::NotAll>) {
                 return error.context(at);
             }
             Usage(format!("{at}: {error:#}")).into()
@@ -87,11 +88,11 @@ impl Checker<'_> {
                     ReadyCheck::Quorum | ReadyCheck::Command(_) => {}
                 }
             }
-            Action::Run(run) => self.node(run.node.as_deref())?,
+            Action::Run(run) => self.shell(run.node.as_deref())?,
             Action::Probe(words) => self.look(words, false)?,
             Action::Wait(condition) | Action::Expect(condition) => self.condition(condition)?,
             Action::Pick(pick) => {
-                self.node(pick.node.as_deref())?;
+                self.shell(pick.node.as_deref())?;
                 self.pick(&pick.name, &pick.of)?;
             }
             Action::Partition(words) => rules = self.partition(words, planned)?,
@@ -103,6 +104,13 @@ impl Checker<'_> {
 
     fn fault(&mut self, words: &str, planned: &Planned) -> Result<Option<Writes>> {
         let fault = Fault::parse(words, self.seed)?;
+        if let Some(Elsewhere { nodes, part, .. }) = fault.elsewhere(self.world)? {
+            let ready = if fault.is_live() { Vec::new() } else { hosts::rehearse(&nodes, &part)? };
+            let (_, args, _) = fault.args(self.world)?;
+            self.names.extend(args.aim.name.iter().map(ToString::to_string));
+            let writes = self.rehearsed(&ready, String::new());
+            return Ok((!fault.is_live() && is_fixed(planned)).then_some(writes));
+        }
         let places = fault.places(self.world)?;
         let (kind, args, _) = fault.args(self.world)?;
         self.names.extend(args.aim.name.iter().map(ToString::to_string));
@@ -120,6 +128,15 @@ impl Checker<'_> {
         }
         // What depends on somebody that is not known yet was only tried.
         Ok(is_fixed(planned).then_some(Writes { rules, ..Writes::default() }))
+    }
+
+    fn rehearsed(&mut self, ready: &[hosts::Ready], matrix: String) -> Writes {
+        self.names.extend(ready.iter().map(|one| one.name().to_owned()));
+        let rules = ready.iter().filter(|one| !one.rules.is_empty()).map(|one| {
+            let (place, name, text) = (one.node().to_owned(), one.name().to_owned(), one.rules.clone());
+            Rules { place, name, text }
+        });
+        Writes { matrix, rules: rules.collect() }
     }
 
     fn flap(&mut self, words: &str, planned: &Planned) -> Result<Option<Writes>> {
@@ -140,10 +157,16 @@ impl Checker<'_> {
     fn partition(&mut self, words: &str, planned: &Planned) -> Result<Option<Writes>> {
         let cut = Cut::parse(words, self.seed)?;
         self.names.extend(cut.args.name.iter().map(ToString::to_string));
+        let lease = self.world.is_elsewhere().then(|| hosts::lease(cut.lifetime())).transpose()?;
         if cut.is_live() {
             return Ok(None);
         }
         let partition = partition::partition(&cut.args, &self.world.seats)?;
+        if let Some(lease) = lease {
+            let (ready, _) = hosts::rehearse_cut(&cut.args, &partition, &self.world.nodes(), lease)?;
+            let writes = self.rehearsed(&ready, partition.to_string());
+            return Ok(is_fixed(planned).then_some(writes));
+        }
         let (seats, name) = (self.world.reopened()?, cut.args.name.as_ref());
         let plans = partition::plan(seats, &partition, name, cut.lifetime(), apply::socket)?;
         let plans = plans.iter().map(|(plan, _)| plan).filter(|plan| !plan.rules.tables.is_empty());
@@ -196,6 +219,11 @@ impl Checker<'_> {
         name.map_or(Ok(()), |name| self.world.place(name).map(drop))
     }
 
+    /// Commands are run on other hosts, too.
+    fn shell(&self, name: Option<&str>) -> Result<()> {
+        if name.is_some_and(|name| self.world.ssh(name).is_some()) { Ok(()) } else { self.node(name) }
+    }
+
     fn look(&self, words: &str, must_expect: bool) -> Result<()> {
         let look = Look::parse(words)?;
         let (place, peers) = look.from(self.world)?;
@@ -210,7 +238,7 @@ impl Checker<'_> {
         match &condition.test {
             Test::Cluster(test) => self.cluster(test),
             Test::Probe(words) => self.look(words, true),
-            Test::Command(test) => self.node(test.node.as_deref()),
+            Test::Command(test) => self.shell(test.node.as_deref()),
             Test::Hits { fault, .. } => self.fault_is_known(fault),
         }
     }

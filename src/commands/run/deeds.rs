@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use super::guard::Undo;
 use super::player::{Failure, Player};
 use super::world::World;
-use crate::commands::heal;
+use crate::commands::{heal, hosts};
 use crate::record::{Event, Record};
 use crate::scenario::file::Verb;
 
@@ -81,6 +81,13 @@ pub(super) fn put_right(world: &World, record: &Record) -> Result<()> {
         let healed = heal::heal_place(&place, &[], Instant::now() + LETTING_GO);
         let healed = healed.with_context(|| format!("node {}", seat.node.name))?;
         for name in healed {
+            note(format!("before the start: healed {name} on {}", seat.node.name));
+        }
+    }
+    for seat in world.seats.iter().filter(|seat| seat.node.ssh().is_some()) {
+        let (_, document) = hosts::pass_to(&seat.node, &["heal", "--json"], true)?;
+        let healed = document.as_ref().and_then(|document| document["healed"].as_array());
+        for name in healed.into_iter().flatten().filter_map(|healed| healed["name"].as_str()) {
             note(format!("before the start: healed {name} on {}", seat.node.name));
         }
     }

@@ -8,6 +8,7 @@ use anyhow::{Result, anyhow, bail};
 
 use crate::commands::apply::Written;
 use crate::commands::flap;
+use crate::commands::hosts::Standing;
 use crate::commands::place::Place;
 use crate::commands::plan::Planned;
 use crate::kernel::nft::Nft;
@@ -60,6 +61,8 @@ pub(super) struct Faults(Arc<Mutex<Inner>>);
 struct Inner {
     faults: Vec<Fault>,
     flaps: Vec<Flap>,
+    /// Those that are on other hosts, with leases.
+    standing: Vec<Standing>,
     /// What was lifted and is not recorded yet: a signal lifts at once, and the player records afterwards.
     lifted: Vec<Lifted>,
     /// After a signal no more are made.
@@ -137,10 +140,28 @@ impl Faults {
         Ok(())
     }
 
+    /// Puts one in force on other hosts. `make` is told whether a signal has come meanwhile.
+    pub(super) fn stand(&self, make: impl FnOnce(&dyn Fn() -> bool) -> Result<Standing>) -> Result<()> {
+        let standing = make(&|| self.lock().closed)?;
+        let mut inner = self.lock();
+        if inner.closed {
+            drop(inner);
+            standing.lift()?;
+            bail!("interrupted");
+        }
+        for gone in standing.make_room(&mut inner.standing) {
+            inner.lifted.push(Lifted { packets: gone.met, name: gone.name, step: gone.step });
+        }
+        inner.standing.push(standing);
+        Ok(())
+    }
+
     /// Whether a fault of that name is in force.
     pub(super) fn has(&self, name: &str) -> bool {
         let inner = self.lock();
-        inner.faults.iter().any(|fault| fault.name == name) || inner.flaps.iter().any(|flap| flap.name == name)
+        inner.standing.iter().any(|standing| standing.name == name)
+            || inner.faults.iter().any(|fault| fault.name == name)
+            || inner.flaps.iter().any(|flap| flap.name == name)
     }
 
     /// Takes faults away; `None`: all. Every one is tried.
@@ -150,7 +171,10 @@ impl Faults {
 
     /// The packets that a fault in force has met so far.
     pub(super) fn packets(&self, name: &str) -> Result<Option<[u64; 2]>> {
-        let inner = self.lock();
+        let mut inner = self.lock();
+        if let Some(standing) = inner.standing.iter_mut().find(|standing| standing.name == name) {
+            return standing.packets();
+        }
         let Some(fault) = inner.faults.iter().find(|fault| fault.name == name) else { return Ok(None) };
         fault.count(Written::packets)
     }
@@ -216,6 +240,18 @@ impl Inner {
                 Ok(lifted) => self.lifted.push(lifted),
                 Err(error) => failed = Err(error),
             }
+        }
+        let (going_far, staying) =
+            std::mem::take(&mut self.standing).into_iter().partition(|one| names.is_none_or(|n| n.contains(&one.name)));
+        self.standing = staying;
+        let going_far: Vec<Standing> = going_far;
+        for standing in going_far {
+            let (name, step) = (standing.name.clone(), standing.step.clone());
+            let packets = standing.lift().unwrap_or_else(|error| {
+                failed = Err(error);
+                None
+            });
+            self.lifted.push(Lifted { name, step, packets });
         }
         for fault in going {
             let packets = fault.count(Written::lift).unwrap_or_else(|error| {

@@ -15,6 +15,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::Ssh;
 use crate::commands::out;
 use crate::lab;
 
@@ -23,8 +24,8 @@ use crate::lab;
 pub(super) enum Undo {
     /// A verb of the lab.
     Lab { node: String, verb: String },
-    /// A command for `sh -c`, with this in its environment.
-    Shell { command: String, env: BTreeMap<String, String> },
+    /// A command for `sh -c`, with this in its environment, here or on another host.
+    Shell { command: String, env: BTreeMap<String, String>, on: Option<Ssh> },
     /// A directory of ours goes.
     Remove { directory: PathBuf },
     /// A command in the background ends, with all that it has started.
@@ -36,10 +37,13 @@ impl Undo {
     pub(super) fn carry_out(&self) -> Result<Option<u32>> {
         match self {
             Self::Lab { node, verb } => on_lab(node, verb),
-            Self::Shell { command, env } => {
+            Self::Shell { command, env, on } => {
                 // Standard output is the result's.
-                let mut shell = Command::new("sh");
-                shell.args(["-c", command]).envs(env).stdin(Stdio::null()).stdout(std::io::stderr());
+                let mut shell = on.as_ref().map_or_else(|| Command::new("sh"), |ssh| ssh.shell(command, env));
+                if on.is_none() {
+                    shell.args(["-c", command]).envs(env);
+                }
+                shell.stdin(Stdio::null()).stdout(std::io::stderr());
                 let status = shell.status().context("cannot run sh")?;
                 if !status.success() {
                     bail!("`{command}` failed ({status})");

@@ -6,9 +6,10 @@ use anyhow::Result;
 
 use super::faults::Fault;
 use super::player::Player;
-use super::words;
+use super::words::{self, Elsewhere};
 use super::world::World;
 use crate::commands::apply::{self, Written};
+use crate::commands::hosts::{self, Standing};
 use crate::commands::{flap, lockout, partition, shown, together};
 use crate::record::{Event, Record};
 use crate::scenario::file::Names;
@@ -17,6 +18,11 @@ impl Player<'_> {
     /// The title is for the picture.
     pub(super) fn fault(&mut self, words: &str, title: &str) -> Result<()> {
         let fault = words::Fault::parse(words, self.seed)?;
+        if let Some(Elsewhere { nodes, part, lease }) = fault.elsewhere(self.world)? {
+            let ready = hosts::rehearse(&nodes, &part)?;
+            let name = ready.first().map(|one| one.name().to_owned()).unwrap_or_default();
+            return self.stand(name, ready, lease, |_| title.to_owned(), false).map(drop);
+        }
         let places = fault.places(self.world)?;
         let (kind, args, then) = fault.args(self.world)?;
         let (world, record, step) = (self.world, self.record, self.step.clone());
@@ -62,6 +68,15 @@ impl Player<'_> {
     pub(super) fn partition(&mut self, words: &str) -> Result<()> {
         let cut = words::Cut::parse(words, self.seed)?;
         let partition = partition::partition(&cut.args, &self.world.seats)?;
+        if self.world.is_elsewhere() {
+            let lease = hosts::lease(cut.lifetime())?;
+            let (ready, name) = hosts::rehearse_cut(&cut.args, &partition, &self.world.nodes(), lease)?;
+            let unheard = |one: &hosts::Ready| format!("hears nothing of {}", one.peers().join(", "));
+            let accuracy = self.stand(name, ready, lease, unheard, true)?;
+            let text = format!("partition {}, {accuracy}", partition.shown_groups());
+            self.record.add(Some(&self.step), Event::Note { text });
+            return Ok(());
+        }
         let (world, record, step) = (self.world, self.record, &self.step);
         let (seats, name) = (world.reopened()?, cut.args.name.as_ref());
         let mut spread = Duration::ZERO;
@@ -82,6 +97,36 @@ impl Player<'_> {
         let (groups, spread) = (partition.shown_groups(), spread.as_secs_f64() * 1e3);
         record.add(Some(step), Event::Note { text: format!("partition {groups}, all within {spread:.2} ms") });
         Ok(())
+    }
+
+    /// Puts what other hosts have compiled in force, and tells the record; it is the node itself that seems broken, or
+    /// else its peers. Gives how exact the instant was.
+    fn stand(
+        &mut self,
+        name: String,
+        mut ready: Vec<hosts::Ready>,
+        lease: Duration,
+        text: impl Fn(&hosts::Ready) -> String,
+        own: bool,
+    ) -> Result<String> {
+        let (record, step) = (self.record, self.step.clone());
+        let (mut accuracy, mut notes) = (String::new(), Vec::new());
+        self.faults.stand(|is_interrupted| {
+            let done = hosts::commit(&mut ready, lease, is_interrupted)?;
+            for one in ready.iter().filter(|one| !one.rules.is_empty()) {
+                let rules = vec![record.file(&rules_file(&step, &name, one.node()), one.rules.as_bytes())];
+                let broken = if own { vec![one.node().to_owned()] } else { one.peers() };
+                let (text, faults) = (text(one), vec![one.document.clone()]);
+                let event = Event::Fault { name: name.clone(), text, nodes: broken, rules, faults };
+                record.add(Some(&step), event);
+            }
+            (accuracy, notes) = (done.accuracy(), done.notes());
+            Ok(Standing::new(name, &step, ready, &done))
+        })?;
+        for note in notes {
+            self.note(&note);
+        }
+        Ok(accuracy)
     }
 
     pub(super) fn heal(&mut self, names: &Names) -> Result<()> {

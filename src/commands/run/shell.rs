@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 
 use super::stop::Stop;
 use super::world::World;
+use crate::cluster;
 use crate::commands::hold::code_of;
 use crate::record::{Event, Record};
 
@@ -44,13 +45,23 @@ impl Shell {
             None => Ok(memfd_create(name, MFdFlags::MFD_CLOEXEC)?.into()),
         };
         let output = output.with_context(|| format!("cannot write {name}"))?;
-        let mut shell = Command::new("sh");
-        shell.args(["-c", command]).process_group(0).stdin(Stdio::null());
+        let there = node.and_then(|node| cluster::seat(&world.seats, node).ok()).map(|seat| &seat.node);
+        let there = there.and_then(|node| Some((node.ssh()?, world.env_of(node))));
+        let mut shell = match &there {
+            // It ends with its standard input, which is this process's to close.
+            Some((ssh, env)) => ssh.supervised(command, env),
+            None => Command::new("sh"),
+        };
+        match there {
+            Some(_) => shell.stdin(Stdio::piped()),
+            None => shell.args(["-c", command]).stdin(Stdio::null()),
+        };
+        shell.process_group(0);
         shell.stdout(output.try_clone()?).stderr(output.try_clone()?);
         shell.envs(&world.env).env("PLAYDEAD_WORK", &world.work);
         let child = match node {
-            Some(node) => world.place(node)?.ns.run_with_etc(|| shell.spawn())?,
-            None => shell.spawn(),
+            Some(node) if there.is_none() => world.place(node)?.ns.run_with_etc(|| shell.spawn())?,
+            _ => shell.spawn(),
         };
         let child = child.context("cannot run sh")?;
         let (command, node, file) = (command.to_owned(), node.map(str::to_owned), name.to_owned());

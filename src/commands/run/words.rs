@@ -1,17 +1,21 @@
 //! Steps that are written in the words of the command line, read by the command line's own definition.
 
 use std::ffi::{OsStr, OsString};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Parser;
 
 use super::world::World;
-use crate::commands::cli::{Cli, FaultArgs, PlaceArgs, Verb};
+use crate::cluster::Node;
+use crate::commands::cli::{Cli, FaultArgs, LossArgs, LossyArgs, PlaceArgs, Verb};
 use crate::commands::flap::FlapArgs;
+use crate::commands::hosts;
 use crate::commands::partition::PartitionArgs;
 use crate::commands::place::{self, Place};
 use crate::commands::plan::check_usage;
 use crate::commands::probe::ProbeArgs;
+use crate::commands::share::Part;
 use crate::commands::{Usage, broken};
 use crate::model::{Host, Kind, Lifetime, PeerSpec, Rhythm};
 use crate::scenario::plan::LIVE;
@@ -19,6 +23,14 @@ use crate::scenario::plan::LIVE;
 /// A fault as it was written.
 pub(super) struct Fault {
     cli: Cli,
+    words: String,
+}
+
+/// A fault for nodes of which some are on other hosts.
+pub(super) struct Elsewhere {
+    pub(super) nodes: Vec<Node>,
+    pub(super) part: Part,
+    pub(super) lease: Duration,
 }
 
 impl Fault {
@@ -38,7 +50,7 @@ impl Fault {
         };
         check_usage(&args.aim, kind)?;
         refuse(args.lifetime.hold, args.aim.dry_run, &args.aim.under.command)?;
-        Ok(Self { cli })
+        Ok(Self { cli, words: words.to_owned() })
     }
 
     /// The kind, its arguments with the scenario's nodes as peers, and what is run afterwards. Without a lease it is
@@ -54,6 +66,22 @@ impl Fault {
     /// Where it is to be.
     pub(super) fn places(&self, world: &World) -> Result<Vec<Place>> {
         some_places(world, &self.cli.place)
+    }
+
+    /// What other hosts are told, if some of its places are there.
+    pub(super) fn elsewhere(&self, world: &World) -> Result<Option<Elsewhere>> {
+        let Some(nodes) = world.elsewhere(&self.cli.place)? else { return Ok(None) };
+        let Some((_, args, None)) = broken(&self.cli.verb) else {
+            bail!(Usage("--then is not run on another host: make it a step of its own".into()));
+        };
+        let lease = hosts::lease(args.lifetime.lasting(false))?;
+        let mut words = hosts::without_place(shlex::split(&self.words).unwrap_or_default());
+        if let Verb::Lossy(LossyArgs { loss: LossArgs { per_connection: true, .. }, seed: Some(seed), .. }) =
+            &self.cli.verb
+        {
+            words.push(format!("--seed={seed}"));
+        }
+        Ok(Some(Elsewhere { nodes, part: Part { words, names: world.addresses() }, lease }))
     }
 
     /// Whether its peers are asked of the live cluster, and so are not known before it happens.

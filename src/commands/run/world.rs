@@ -1,6 +1,7 @@
 //! Who takes part in a scenario, and what can be done to them.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::guard::Undo;
 use super::stop::Stop;
-use crate::cluster::{self, Check, Commands, Node, Seat, Snapshot};
+use crate::cluster::{self, Check, Commands, Node, Seat, Snapshot, Ssh};
+use crate::commands::cli::PlaceArgs;
 use crate::commands::place::Place;
 use crate::commands::{Usage, nodes};
 use crate::kernel::netns::NetNs;
@@ -99,6 +101,42 @@ impl World {
         nodes::as_peers(peers, &self.seats)
     }
 
+    /// The nodes of a place, if some of them are on other hosts.
+    pub(super) fn elsewhere(&self, place: &PlaceArgs) -> Result<Option<Vec<Node>>> {
+        if !place.node.iter().any(|name| self.ssh(name).is_some()) {
+            return Ok(None);
+        }
+        if !(place.netns.is_empty() && place.pid.is_empty() && place.container.is_empty()) {
+            bail!(Usage("beside nodes on other hosts only nodes can be named".into()));
+        }
+        let node = |name: &String| Ok(cluster::seat(&self.seats, name).map_err(Usage)?.node.clone());
+        place.node.iter().map(node).collect::<Result<_>>().map(Some)
+    }
+
+    /// How a node is reached that is on another host.
+    pub(super) fn ssh(&self, name: &str) -> Option<&Ssh> {
+        self.seats.iter().find(|seat| seat.node.name == name)?.node.ssh()
+    }
+
+    /// Whether some nodes are on other hosts.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.seats.iter().any(|seat| seat.node.ssh().is_some())
+    }
+
+    /// All nodes, their addresses known.
+    pub(super) fn nodes(&self) -> Vec<Node> {
+        self.seats.iter().map(|seat| seat.node.clone()).collect()
+    }
+
+    /// Every address, and whose it is.
+    pub(super) fn addresses(&self) -> Vec<(IpAddr, String)> {
+        let of = |seat: &Seat| {
+            let name = seat.node.name.clone();
+            seat.node.addresses.clone().into_iter().map(move |address| (address, name.clone()))
+        };
+        self.seats.iter().flat_map(of).collect()
+    }
+
     /// The nodes that have one of these addresses or names.
     pub(super) fn owners(&self, targets: &[crate::model::Target]) -> Vec<String> {
         let has = |seat: &&Seat| {
@@ -146,7 +184,7 @@ impl World {
     pub(super) fn deed(&self, name: &str, verb: Verb) -> Result<Undo> {
         let own = self.seats.iter().find(|seat| seat.node.name == name).map(|seat| &seat.node);
         if let Some((node, command)) = own.and_then(|node| Some((node, of(&node.commands, verb)?))) {
-            return Ok(Undo::Shell { command: command.to_owned(), env: self.env_of(node) });
+            return Ok(Undo::Shell { command: command.to_owned(), env: self.env_of(node), on: node.ssh().cloned() });
         }
         if let Some(node) = own.and_then(lab_name).or(self.lab.as_ref().map(|lab| format!("{lab}/{name}"))) {
             let has_etcd = lab::node(None, &node)?.role.is_etcd();
@@ -161,11 +199,12 @@ impl World {
     }
 
     /// What a node's own commands find in their environment, besides what playdead itself finds.
-    fn env_of(&self, node: &Node) -> BTreeMap<String, String> {
+    pub(super) fn env_of(&self, node: &Node) -> BTreeMap<String, String> {
         let netns = node.place.as_ref().and_then(cluster::Place::netns);
         let address = node.addresses.first().map(ToString::to_string);
         let own = [
-            ("PLAYDEAD_WORK", Some(self.work.display().to_string())),
+            // A directory of this machine.
+            ("PLAYDEAD_WORK", node.ssh().is_none().then(|| self.work.display().to_string())),
             ("PLAYDEAD_NODE", Some(node.name.clone())),
             ("PLAYDEAD_ADDRESS", address),
             ("PLAYDEAD_NETNS", netns),

@@ -1,0 +1,440 @@
+//! What happens on several hosts at one instant, told from here.
+//!
+//! Each host gets its part before anything starts, and compiles and checks it; then all are told one instant, each by its
+//! own clock. Every part has a lease: what cuts this host off from another cannot be healed from here.
+
+mod elsewhere;
+mod standing;
+mod talk;
+
+use std::fmt::{self, Write};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Error, Result, anyhow, bail};
+use serde_json::{Value, json};
+
+use super::hold::Signals;
+use super::partition::{self, PartitionArgs};
+use super::share::Part;
+use super::{Usage, out, shown};
+use crate::cluster::{self, Node, Seat};
+use crate::kernel::{Missing, timer};
+use crate::model::{Fault, Lifetime, Partition};
+pub(super) use elsewhere::{pass_to, run as elsewhere, without_place};
+pub(super) use standing::Standing;
+use talk::{Came, Committed, Talk};
+
+/// Between telling the instant and the instant, besides three times the slowest answer.
+const AHEAD: Duration = Duration::from_millis(300);
+/// How long after the instant a host that is not cut off may take to tell.
+const HEARING: Duration = Duration::from_secs(2);
+
+/// Some nodes cannot take part, and why is told already.
+#[derive(Debug)]
+pub(super) struct NotAll(String);
+
+impl fmt::Display for NotAll {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotAll {}
+
+/// What came of it.
+pub(super) struct Done {
+    /// Each node, with what it said.
+    told: Vec<Told>,
+    /// When the leases of those end that were not heard of.
+    ends: String,
+}
+
+/// What one node said. `None`: nothing was heard of it.
+struct Told {
+    node: String,
+    /// How far its clock may be off.
+    uncertain: Duration,
+    committed: Option<Committed>,
+}
+
+/// A partition between nodes of which some are on other hosts.
+pub(super) fn partition(typed: &PartitionArgs, nodes: &[Node], json: bool) -> Result<ExitCode> {
+    let lease = lease(typed.lifetime.lasting(!typed.under.command.is_empty()))?;
+    let partition = partition::partition(typed, &seats(nodes, typed.isolate.is_some())?)?;
+    let (mut ready, name) = rehearse_cut(typed, &partition, nodes, lease)?;
+    if typed.dry_run {
+        return dry_run(&partition, &ready, json).map(|()| ExitCode::SUCCESS);
+    }
+    // Whoever ends this process before has changed nothing.
+    let mut signals = Signals::catch()?;
+    let done = commit(&mut ready, lease, || signals.have_ended())?;
+    let (groups, lifetime) = (partition.shown_groups(), shown::lifetime(Lifetime::Lease(lease)));
+    if json {
+        let mut document = partition::document(&partition);
+        document["name"] = name.into();
+        document["faults"] = done.faults();
+        document["spread_ms"] = done.spread_ms().into();
+        document["hosts"] = done.hosts();
+        return out::print_json(&document).map(|()| ExitCode::SUCCESS);
+    }
+    out::print(&format!(
+        "{partition}partition {groups}: {lifetime}, as {name}, on {} nodes [{}]\n",
+        done.told.len(),
+        done.accuracy()
+    ))?;
+    done.notes().iter().for_each(|note| out::note(note));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has every node compile and check its share of a partition. Gives the name of it all.
+pub(super) fn rehearse_cut(
+    typed: &PartitionArgs,
+    partition: &Partition,
+    nodes: &[Node],
+    lease: Duration,
+) -> Result<(Vec<Ready>, String)> {
+    let mut talks = open(&involved(nodes, partition, typed.replace)?)?;
+    cluster::drop_shared(talks.iter_mut().map(|talk| &mut talk.addresses).collect());
+    let (parts, name) = parts(typed, partition, nodes, &talks, lease)?;
+    Ok((prepare(talks, &parts)?, name))
+}
+
+/// The same of one fault that all of them have.
+pub(super) fn rehearse(nodes: &[Node], part: &Part) -> Result<Vec<Ready>> {
+    prepare(open(nodes)?, &vec![part.clone(); nodes.len()])
+}
+
+/// The nodes as far as a partition without a live cluster needs them: by name.
+fn seats(nodes: &[Node], live: bool) -> Result<Vec<Seat>> {
+    if live {
+        return cluster::open(nodes);
+    }
+    Ok(nodes.iter().map(|node| Seat { node: node.clone(), ns: None }).collect())
+}
+
+/// Without one, whoever is cut off from here would stay so.
+pub(super) fn lease(lifetime: Lifetime) -> Result<Duration> {
+    match lifetime {
+        Lifetime::Lease(lease) => Ok(lease),
+        Lifetime::Open | Lifetime::Held => Err(Usage(
+            "nodes on other hosts need a lease, which their kernels end even if they can no longer be reached: \
+             --for D"
+                .into(),
+        )
+        .into()),
+    }
+}
+
+/// The nodes that have a part. Of those that are only not heard any more the addresses do.
+fn involved(nodes: &[Node], partition: &Partition, replace: bool) -> Result<Vec<Node>> {
+    let deaf: Vec<_> = partition.deaf().into_iter().map(|(node, _)| node).collect();
+    let cut: Vec<_> = partition.cuts().into_iter().map(|(from, _)| from).collect();
+    let mut involved = Vec::new();
+    for node in nodes {
+        let name = node.name.as_str();
+        let unknown = cut.contains(&name) && node.addresses.is_empty();
+        if deaf.contains(&name) || unknown || (replace && node.place.is_some()) {
+            if node.place.is_none() {
+                bail!(Usage(format!("the node {name} has no place: give its netns, pid, container, node or ssh")));
+            }
+            involved.push(node.clone());
+        }
+    }
+    Ok(involved)
+}
+
+/// What each is told to do, and the name of it all.
+fn parts(
+    typed: &PartitionArgs,
+    partition: &Partition,
+    nodes: &[Node],
+    talks: &[Talk],
+    lease: Duration,
+) -> Result<(Vec<Part>, String)> {
+    apart(partition, talks)?;
+    let addresses = |name: &str| {
+        let given = nodes.iter().find(|node| node.name == name).map(|node| node.addresses.clone()).unwrap_or_default();
+        let talk = talks.iter().find(|talk| talk.node.name == name).map(|talk| talk.addresses.clone());
+        if given.is_empty() { talk.unwrap_or_default() } else { given }
+    };
+    let deaf = partition.deaf();
+    let unheard = |name: &str| deaf.iter().find(|(node, _)| *node == name).map(|(_, unheard)| unheard.clone());
+    let mut shares = Vec::new();
+    for talk in talks {
+        let unheard = unheard(&talk.node.name).unwrap_or_default();
+        if let Some(nowhere) = unheard.iter().find(|name| addresses(name).is_empty()) {
+            bail!("the node {nowhere} has no address: give its addresses");
+        }
+        let peers = unheard.iter().flat_map(|name| partition::targets(name, &addresses(name))).collect();
+        shares.push(partition::share(peers, Lifetime::Lease(lease)));
+    }
+    let name = partition::name_of(typed.name.as_ref(), partition, shares.iter()).to_string();
+    Ok((shares.iter().map(|share| part(share, &name, lease, typed.replace)).collect(), name))
+}
+
+fn part(share: &Fault, name: &str, lease: Duration, replace: bool) -> Part {
+    let mut words: Vec<String> = Vec::new();
+    if share.peers.is_empty() {
+        words.extend(["heal".into(), name.into()]);
+    } else {
+        words.push("dead-host".into());
+        words.extend(share.peers.iter().map(|peer| peer.net.addr().to_string()));
+        let lease = format!("{}ms", lease.as_millis());
+        words.extend(["--direction", "from", "--name", name, "--for", &lease].map(str::to_owned));
+        words.extend(replace.then(|| "--replace".to_owned()));
+    }
+    let names = share.peers.iter().filter_map(|peer| Some((peer.net.addr(), peer.label.clone()?))).collect();
+    Part { words, names }
+}
+
+/// Nodes in one namespace reach each other over its loopback device, and whatever is written there is about both.
+fn apart(partition: &Partition, talks: &[Talk]) -> Result<()> {
+    for (from, to) in partition.cuts() {
+        let place = |name: &str| talks.iter().find(|talk| talk.node.name == name).map(|talk| &talk.namespace);
+        if place(from).is_some() && place(from) == place(to) {
+            bail!(Usage(format!("{from} and {to} are in one network namespace: nothing can part them")));
+        }
+    }
+    Ok(())
+}
+
+/// Logs in to all at the same time. Every one that cannot take part is named, and nothing changes anywhere.
+fn open(nodes: &[Node]) -> Result<Vec<Talk>> {
+    let opened = at_once(nodes.iter().map(|node| || Talk::open(node)).collect());
+    all(nodes.iter().map(|node| node.name.clone()).zip(opened).collect())
+}
+
+/// A node that has compiled and checked its part.
+pub(super) struct Ready {
+    talk: Talk,
+    /// What it would write, as `nft -f` text; empty where something is only taken away.
+    pub(super) rules: String,
+    /// The fault, as the document of a dry run has it.
+    pub(super) document: Value,
+}
+
+impl Ready {
+    /// The node.
+    pub(super) fn node(&self) -> &str {
+        &self.talk.node.name
+    }
+
+    /// Whom it is about, by name or else by address; each once.
+    pub(super) fn peers(&self) -> Vec<String> {
+        let peers = self.document["peers"].as_array().into_iter().flatten();
+        let mut named: Vec<_> =
+            peers.filter_map(|peer| peer["name"].as_str().or(peer["peer"].as_str())).map(str::to_owned).collect();
+        named.sort();
+        named.dedup();
+        named
+    }
+
+    /// What the fault is called.
+    pub(super) fn name(&self) -> &str {
+        self.document["name"].as_str().unwrap_or_default()
+    }
+}
+
+fn prepare(talks: Vec<Talk>, parts: &[Part]) -> Result<Vec<Ready>> {
+    let names: Vec<_> = talks.iter().map(|talk| talk.node.name.clone()).collect();
+    let preparing = talks.into_iter().zip(parts).map(|(mut talk, part)| {
+        move || {
+            let (rules, document) = talk.prepare(part)?;
+            Ok(Ready { talk, rules, document })
+        }
+    });
+    all(names.into_iter().zip(at_once(preparing.collect())).collect())
+}
+
+fn at_once<T: Send>(tasks: Vec<impl FnOnce() -> Result<T> + Send>) -> Vec<Result<T>> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = tasks.into_iter().map(|task| scope.spawn(task)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))).collect()
+    })
+}
+
+/// All of them, or a line for each that failed and one error for all.
+fn all<T>(results: Vec<(String, Result<T>)>) -> Result<Vec<T>> {
+    let (count, mut fine, mut failed) = (results.len(), Vec::new(), Vec::new());
+    for (name, result) in results {
+        match result {
+            Ok(one) => fine.push(one),
+            Err(error) => failed.push((name, error)),
+        }
+    }
+    if failed.is_empty() {
+        return Ok(fine);
+    }
+    for (name, error) in &failed {
+        out::error(&format!("{name}: {error:#}"));
+    }
+    let names: Vec<_> = failed.iter().map(|(name, _)| name.as_str()).collect();
+    let text = format!("nothing was changed: {} of {count} nodes cannot take part: {}", failed.len(), names.join(", "));
+    let has = |error: &Error, is: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(is);
+    if failed.iter().any(|(_, error)| has(error, <dyn std::error::Error>::is::<Missing>)) {
+        return Err(Missing(text).into());
+    }
+    if failed.iter().all(|(_, error)| has(error, <dyn std::error::Error>::is::<Usage>)) {
+        return Err(Usage(text).into());
+    }
+    Err(NotAll(text).into())
+}
+
+/// Tells all of them the instant and hears what came of it. If one fails, or it is interrupted, the others are healed.
+pub(super) fn commit(ready: &mut [Ready], lease: Duration, mut is_interrupted: impl FnMut() -> bool) -> Result<Done> {
+    if is_interrupted() {
+        bail!("interrupted: nothing was changed");
+    }
+    let slowest = ready.iter().map(|one| one.talk.round_trip).max().unwrap_or_default();
+    let ahead = AHEAD + 3 * slowest;
+    let at = timer::now()? + ahead;
+    let ends = lease_end(ahead + lease);
+    let told: Vec<_> = ready.iter_mut().map(|one| one.talk.commit(at)).collect();
+    let until = Instant::now() + ahead + HEARING + 3 * slowest;
+    let mut outcomes = Vec::new();
+    for (one, told) in ready.iter_mut().zip(told) {
+        outcomes.push(match told {
+            Ok(()) => one.talk.outcome(at, until),
+            Err(error) => Came::Failed(error),
+        });
+    }
+    let failed = outcomes.iter().zip(ready.iter()).find_map(|(came, one)| match came {
+        Came::Failed(error) => Some(format!("{}: {error:#}", one.talk.node.name)),
+        Came::Committed(_) | Came::Silence => None,
+    });
+    let why = failed.or_else(|| is_interrupted().then(|| "interrupted".to_owned()));
+    match why {
+        Some(why) => Err(heal(ready, &outcomes, &why, &ends)),
+        None => Ok(done(ready, outcomes, ends)),
+    }
+}
+
+fn done(ready: &[Ready], outcomes: Vec<Came>, ends: String) -> Done {
+    let told = ready.iter().zip(outcomes).map(|(one, came)| {
+        let committed = match came {
+            Came::Committed(committed) => Some(committed),
+            Came::Silence | Came::Failed(_) => None,
+        };
+        Told { node: one.talk.node.name.clone(), uncertain: one.talk.round_trip / 2, committed }
+    });
+    Done { told: told.collect(), ends }
+}
+
+/// Takes back what was committed, and says so beside the reason.
+fn heal(ready: &mut [Ready], outcomes: &[Came], why: &str, ends: &str) -> Error {
+    let (mut healed, mut left) = (Vec::new(), Vec::new());
+    for (one, came) in ready.iter_mut().zip(outcomes) {
+        match came {
+            Came::Failed(_) => {}
+            Came::Committed(_) if one.talk.heal().is_ok() => healed.push(one.talk.node.name.as_str()),
+            Came::Committed(_) | Came::Silence => left.push(one.talk.node.name.as_str()),
+        }
+    }
+    let list = |what: &str, names: &[&str]| {
+        if names.is_empty() { String::new() } else { format!("; {what} {}", names.join(", ")) }
+    };
+    let (healed, left) = (list("healed on", &healed), list("not heard of, its lease ends by itself at", &left));
+    let left = left.replacen(" at ", &format!(" at {ends} on "), 1);
+    anyhow!("{why}{healed}{left}")
+}
+
+/// By this host's clock, which is what its user sees.
+fn lease_end(after: Duration) -> String {
+    let end = jiff::Timestamp::now() + after;
+    jiff::Timestamp::from_second(end.as_second() + 1).unwrap_or(end).to_string()
+}
+
+impl Done {
+    fn committed(&self) -> impl Iterator<Item = (&Told, &Committed)> {
+        self.told.iter().filter_map(|told| Some((told, told.committed.as_ref()?)))
+    }
+
+    /// From the first to the last commit that was heard of; `None` with none.
+    fn spread_ms(&self) -> Option<f64> {
+        let all = || self.committed().map(|(_, committed)| committed.after_ns);
+        Some(millis(all().max()? - all().min()?))
+    }
+
+    /// How exact the instant was.
+    pub(super) fn accuracy(&self) -> String {
+        let uncertain = self.committed().map(|(told, _)| told.uncertain).max().unwrap_or_default();
+        let uncertain = uncertain.as_secs_f64() * 1e3;
+        match (self.spread_ms(), self.committed().count()) {
+            (Some(spread), heard) if heard == self.told.len() => {
+                format!("all within {spread:.2} ms, each clock known to {uncertain:.2} ms")
+            }
+            (Some(spread), heard) => {
+                format!("the {heard} heard of within {spread:.2} ms, each clock known to {uncertain:.2} ms")
+            }
+            (None, _) => "none was heard of since".into(),
+        }
+    }
+
+    /// What the user must know.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let notes = |(told, committed): (&Told, &Committed)| {
+            let node = told.node.clone();
+            committed.notes.clone().into_iter().map(move |note| format!("{node}: {note}"))
+        };
+        let silent = self.told.iter().filter(|told| told.committed.is_none());
+        let silent = silent.map(|told| {
+            format!("{} was not heard of since the instant: its lease ends by itself at {}", told.node, self.ends)
+        });
+        self.committed().flat_map(notes).chain(silent).collect()
+    }
+
+    fn faults(&self) -> Value {
+        let faults = self.committed().map(|(_, committed)| committed.document.clone());
+        faults.filter(|document| !document.is_null()).collect()
+    }
+
+    /// The fields are listed in `docs/json.md`.
+    fn hosts(&self) -> Value {
+        let host = |told: &Told| {
+            let after = told.committed.as_ref().map(|committed| millis(committed.after_ns));
+            let uncertain = told.uncertain.as_secs_f64() * 1e3;
+            json!({ "node": told.node, "committed_ms": after, "uncertain_ms": uncertain, "lease_ends": self.ends })
+        };
+        self.told.iter().map(host).collect()
+    }
+}
+
+fn millis(nanos: i128) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a day of nanoseconds has all of its digits")]
+    let nanos = nanos as f64;
+    nanos / 1e6
+}
+
+fn dry_run(partition: &Partition, ready: &[Ready], json: bool) -> Result<()> {
+    if json {
+        let mut document = partition::document(partition);
+        document["dry_run"] = dry_documents(ready);
+        return out::print_json(&document);
+    }
+    let mut text = String::new();
+    for line in partition.to_string().lines() {
+        let _ = writeln!(text, "# {line}");
+    }
+    out::print(&(text + &dry_rules(ready)))
+}
+
+/// Of those that have some: who only loses what is replaced has none.
+fn dry_documents(ready: &[Ready]) -> Value {
+    let with_rules = ready.iter().filter(|one| !one.rules.is_empty());
+    let document = |one: &Ready| {
+        let mut document = one.document.clone();
+        document["rules"] = one.rules.clone().into();
+        document
+    };
+    with_rules.map(document).collect()
+}
+
+fn dry_rules(ready: &[Ready]) -> String {
+    let mut text = String::new();
+    for one in ready.iter().filter(|one| !one.rules.is_empty()) {
+        let _ = write!(text, "# {} in {}\n{}", one.name(), one.node(), one.rules);
+    }
+    text
+}

@@ -1,0 +1,209 @@
+//! Verbs whose places are nodes on other hosts: the same words are run there.
+
+use std::io::Write;
+use std::process::{ExitCode, Output, Stdio};
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::{Value, json};
+
+use super::talk::playdead;
+use super::{Lifetime, Part, commit, dry_rules, lease, rehearse};
+use crate::cluster::{self, Node, no_ssh};
+use crate::commands::cli::{Cli, FaultArgs, Verb};
+use crate::commands::hold::Signals;
+use crate::commands::plan::check_usage;
+use crate::commands::{Usage, broken, nodes, out, shown};
+use crate::kernel::Missing;
+use crate::model::Kind;
+
+/// Does what was typed, if some of its places are on other hosts.
+pub(in super::super) fn run(cli: &Cli) -> Result<Option<ExitCode>> {
+    let Some(file) = cli.place.nodes.as_ref().filter(|_| !cli.place.node.is_empty()) else { return Ok(None) };
+    let all = nodes::of_file(file)?;
+    let nodes: Vec<_> = cli
+        .place
+        .node
+        .iter()
+        .map(|name| cluster::by_name(&all, name).cloned())
+        .collect::<Result<_, _>>()
+        .map_err(Usage)?;
+    let Some(ssh) = nodes.iter().find_map(Node::ssh) else { return Ok(None) };
+    if !(cli.place.netns.is_empty() && cli.place.pid.is_empty() && cli.place.container.is_empty()) {
+        bail!(Usage("beside nodes on other hosts only nodes can be named: put the others into the file".into()));
+    }
+    let one_only = || match nodes.len() {
+        1 => Ok(()),
+        _ => Err(Usage("this looks from one place: name one".into())),
+    };
+    let done = match &cli.verb {
+        // They say themselves that no place may be named, or need none.
+        Verb::Partition(_) | Verb::Run(_) | Verb::Lab(_) | Verb::Explain(_) | Verb::Generate(_) | Verb::Guard => {
+            return Ok(None);
+        }
+        Verb::Flap(_) | Verb::Quorum(_) | Verb::Share | Verb::Look => {
+            bail!(Usage(format!("this is not done on another host ({ssh}): name nodes of this machine")));
+        }
+        Verb::Status(status) if status.watch => one_only().map_err(Into::into).and_then(|()| pass(&nodes, cli.json)),
+        Verb::Probe(probe) if !probe.command.is_empty() => {
+            bail!(Usage(format!("-- COMMAND runs here, and the look would be on another host ({ssh})")));
+        }
+        Verb::Probe(_) => one_only().map_err(Into::into).and_then(|()| pass(&nodes, cli.json)),
+        Verb::Heal(_) | Verb::Renew(_) | Verb::Status(_) | Verb::Verify(_) | Verb::Doctor => pass(&nodes, cli.json),
+        verb => match broken(verb) {
+            Some((kind, args, None)) => fault(&nodes, &all, kind, args, cli.json),
+            _ => bail!(Usage(format!("--then runs where the fault is, and is not run on another host ({ssh})"))),
+        },
+    };
+    done.map(Some)
+}
+
+/// What was typed, but for where and in which form.
+fn words() -> Result<Vec<String>> {
+    let typed: Result<Vec<_>, _> = std::env::args_os().skip(1).map(std::ffi::OsString::into_string).collect();
+    let typed = typed.map_err(|word| Usage(format!("{} cannot be told to another host", word.display())))?;
+    Ok(without_place(typed))
+}
+
+/// What follows `--` is somebody else's.
+pub(in super::super) fn without_place(typed: Vec<String>) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut typed = typed.into_iter();
+    while let Some(word) = typed.next() {
+        match word.as_str() {
+            "--" => {
+                words.push(word);
+                words.extend(typed);
+                return words;
+            }
+            "--node" | "--nodes" => drop(typed.next()),
+            "--json" => {}
+            other if other.starts_with("--node=") || other.starts_with("--nodes=") => {}
+            _ => words.push(word),
+        }
+    }
+    words
+}
+
+/// One after the other; each is tried, and what went wrong with any is told at the end.
+fn pass(nodes: &[Node], json: bool) -> Result<ExitCode> {
+    let words = words()?;
+    let words: Vec<_> = json.then_some("--json").into_iter().chain(words.iter().map(String::as_str)).collect();
+    let (mut code, mut documents, mut failed) = (0, Vec::new(), Vec::new());
+    for node in nodes {
+        match pass_to(node, &words, json) {
+            Ok((one, document)) => {
+                code = code.max(one);
+                documents.extend(document);
+            }
+            Err(error) => failed.push(error.context(node.name.clone())),
+        }
+    }
+    if !documents.is_empty() {
+        out::print_json(&merged(documents))?;
+    }
+    match failed.len() {
+        0 => Ok(code.into()),
+        1 => Err(failed.remove(0)),
+        _ => {
+            let text = failed.iter().map(|error| format!("{error:#}")).collect::<Vec<_>>().join("; ");
+            let missing = failed.iter().any(|error| error.chain().any(<dyn std::error::Error>::is::<Missing>));
+            if missing { Err(Missing(text).into()) } else { Err(anyhow!(text)) }
+        }
+    }
+}
+
+/// Its exit code, and the document that it printed.
+pub(in super::super) fn pass_to(node: &Node, words: &[&str], json: bool) -> Result<(u8, Option<Value>)> {
+    let mut command = playdead(node, words)?;
+    command.stderr(Stdio::piped());
+    if json {
+        command.stdout(Stdio::piped());
+    }
+    let output = command.spawn().and_then(std::process::Child::wait_with_output).map_err(no_ssh)?;
+    let code = output.status.code().and_then(|code| u8::try_from(code).ok());
+    let Some(code) = code.filter(|code| matches!(code, 0 | 1 | 3)) else { return Err(failure(node, &output)) };
+    let _ = std::io::stderr().lock().write_all(&output.stderr);
+    let document = (json && !output.stdout.is_empty()).then(|| serde_json::from_slice(&output.stdout));
+    Ok((code, document.transpose().context("what it printed is no document")?))
+}
+
+fn failure(node: &Node, output: &Output) -> anyhow::Error {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let error = match node.ssh() {
+        Some(ssh) => ssh.explain(output.status, &said),
+        None if output.status.code() == Some(4) => Missing(cluster::last_line(&said).to_owned()).into(),
+        None => anyhow!("{}", cluster::last_line(&said)),
+    };
+    let is_usage = output.status.code() == Some(2) && !error.chain().any(<dyn std::error::Error>::is::<Missing>);
+    if is_usage { Usage(format!("{error:#}")).into() } else { error }
+}
+
+/// One document of several: their lists one after the other, and of all else what the first says.
+fn merged(documents: Vec<Value>) -> Value {
+    let mut all = json!({});
+    for document in documents {
+        let Value::Object(fields) = document else { continue };
+        for (name, value) in fields {
+            match (&mut all[&name], value) {
+                (Value::Array(list), Value::Array(more)) => list.extend(more),
+                (known @ Value::Null, value) => *known = value,
+                // Of a judgement the worse.
+                (Value::Bool(known), Value::Bool(other)) => *known &= other,
+                _ => {}
+            }
+        }
+    }
+    all
+}
+
+/// A fault on nodes of several hosts, at one instant.
+fn fault(nodes: &[Node], all: &[Node], kind: Kind, typed: &FaultArgs, json: bool) -> Result<ExitCode> {
+    check_usage(&typed.aim, kind)?;
+    let lease = lease(typed.lifetime.lasting(!typed.aim.under.command.is_empty()))?;
+    let mut words = words()?;
+    words.retain(|word| word != "--dry-run");
+    let names = all.iter().flat_map(|node| node.addresses.iter().map(|address| (*address, node.name.clone())));
+    let part = Part { words, names: names.collect() };
+    let mut ready = rehearse(nodes, &part)?;
+    if typed.aim.dry_run {
+        let print = if json {
+            out::print_json(&json!({ "format": shown::FORMAT, "dry_run": super::dry_documents(&ready) }))
+        } else {
+            out::print(&dry_rules(&ready))
+        };
+        return print.map(|()| ExitCode::SUCCESS);
+    }
+    // Whoever ends this process before has changed nothing.
+    let mut signals = Signals::catch()?;
+    let done = commit(&mut ready, lease, || signals.have_ended())?;
+    if json {
+        let (faults, hosts) = (done.faults(), done.hosts());
+        let document =
+            json!({ "format": shown::FORMAT, "faults": faults, "spread_ms": done.spread_ms(), "hosts": hosts });
+        return out::print_json(&document).map(|()| ExitCode::SUCCESS);
+    }
+    out::print(&done.committed().map(|(_, committed)| committed.line.as_str()).collect::<String>())?;
+    let lifetime = shown::lifetime(Lifetime::Lease(lease));
+    let accuracy = (nodes.len() > 1).then(|| format!("on {} nodes {lifetime}: {}", nodes.len(), done.accuracy()));
+    accuracy.into_iter().chain(done.notes()).for_each(|note| out::note(&note));
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_left_out_and_what_a_command_is_given_stays() {
+        let typed = "--nodes f --node a --json probe --node=b x:1 -- sh --node c";
+        let words = without_place(typed.split(' ').map(str::to_owned).collect());
+        assert_eq!(words.join(" "), "probe x:1 -- sh --node c");
+    }
+
+    #[test]
+    fn documents_become_one() {
+        let one = json!({ "format": 1, "faults": [1], "usable": true });
+        let other = json!({ "format": 1, "faults": [2], "usable": false });
+        assert_eq!(merged(vec![one, other]), json!({ "format": 1, "faults": [1, 2], "usable": false }));
+    }
+}

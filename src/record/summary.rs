@@ -46,6 +46,24 @@ pub(super) fn verdict(events: &[Stamped]) -> &'static str {
     finish(events).map_or("has not ended", |(outcome, _)| outcome.text())
 }
 
+/// How a step has ended.
+pub(super) struct Ended<'a> {
+    /// When, in milliseconds since the start.
+    pub(super) ms: f64,
+    /// In milliseconds.
+    pub(super) took_ms: f64,
+    /// What went wrong.
+    pub(super) failed: Option<&'a str>,
+}
+
+/// How the step has ended that begins so; `None`: not yet.
+pub(super) fn ended<'a>(events: &'a [Stamped], begin: &Stamped) -> Option<Ended<'a>> {
+    events.iter().filter(|other| other.step == begin.step).find_map(|other| match &other.event {
+        Event::End { took_ms, failed } => Some(Ended { ms: other.ms, took_ms: *took_ms, failed: failed.as_deref() }),
+        _ => None,
+    })
+}
+
 fn result(events: &[Stamped], begin: &Stamped) -> (String, String) {
     let mut took = String::new();
     let mut told = Vec::new();

@@ -246,8 +246,8 @@ pub(super) fn beat(
     let (name, shown) = (fault.name.clone(), format!("{} {}", fault.kind.verb(), shown::peers(&fault.peers)));
     let (beats, hits, notes, closed) = (Vec::new(), Vec::new(), Vec::new(), closing::Closed::default());
     let mut record = Record { name, shown, start, beats, closed, hits, notes };
+    let (send, closing) = mpsc::channel();
     thread::scope(|scope| -> Result<()> {
-        let mut closing = Vec::new();
         for edge in rhythm.edges() {
             if !timer.wait_until(start + edge.at)? {
                 break;
@@ -262,21 +262,22 @@ pub(super) fn beat(
             record.beats.push(beat);
             told(beat);
             if edge.down && matches!(fault.kind, Kind::DeadProcess(_)) {
-                // Beside the edges: on a slow path it takes a round trip.
-                closing.extend(flapping.iter().map(|one| {
-                    let planned = &one.written.planned;
-                    scope.spawn(move || closing::close(&planned.place.ns, &planned.fault))
-                }));
-            }
-        }
-        for closed in closing {
-            match closed.join().map_err(|_| anyhow!("a thread panicked"))? {
-                Ok(closed) => record.closed.add(&closed),
-                Err(error) => record.notes.push(format!("{error:#}")),
+                for one in flapping {
+                    let (planned, send) = (&one.written.planned, send.clone());
+                    // Beside the edges: on a slow path it takes a round trip. Kept to be joined, it would keep its stack.
+                    scope.spawn(move || send.send(closing::close(&planned.place.ns, &planned.fault)));
+                }
             }
         }
         Ok(())
     })?;
+    drop(send);
+    for closed in closing {
+        match closed {
+            Ok(closed) => record.closed.add(&closed),
+            Err(error) => record.notes.push(format!("{error:#}")),
+        }
+    }
     for Flapping { written: Written { planned, nft, .. }, .. } in flapping {
         let faults = read(nft)?.into_iter().filter(|fault| fault.name == record.name);
         record.hits.extend(faults.map(|fault| (planned.place.label.clone(), fault.to, fault.from)));

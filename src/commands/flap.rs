@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{ArgGroup, Args};
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::CellAlignment;
 use serde_json::{Value, json};
 
 use super::apply::Written;
@@ -21,7 +21,7 @@ use super::cli::{AimArgs, DeathArgs, ErrorArgs, FaultArgs, HangArgs, LifetimeArg
 use super::inforce::{Hits, read};
 use super::place::{self, Place};
 use super::plan::{Planned, check_usage, plan};
-use super::{Usage, apply, closing, hold, nodes, out, random_seed, shown, together};
+use super::{Usage, apply, closing, hold, nodes, out, random_seed, shown, table, together};
 use crate::encode::{Builder, Finalized};
 use crate::kernel::nft::Nft;
 use crate::kernel::timer::{self, Timer};
@@ -395,8 +395,7 @@ impl Record {
     }
 
     fn text(&self) -> String {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header(["EDGE", "PLANNED", "ACTUAL", "LATE", "OF THAT THE TIMER"]);
+        let mut table = table::new(["EDGE", "PLANNED", "ACTUAL", "LATE", "OF THAT THE TIMER"]);
         for beat in self.beats.iter().take(SHOWN) {
             let second = |time: Duration| format!("{:.6} s", time.as_secs_f64());
             let late = |time: Duration| format!("{:.3} ms", ms(time.saturating_sub(beat.edge.at)));
@@ -404,7 +403,7 @@ impl Record {
             table.add_row([name_of(beat.edge).into(), planned, done, late(beat.done), late(beat.woke)]);
         }
         table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-        let mut text: String = table.lines().map(|line| line.trim().to_owned() + "\n").collect();
+        let mut text = table::text(&table);
         if let Some(more) = self.beats.len().checked_sub(SHOWN).filter(|more| *more > 0) {
             let _ = writeln!(text, "and {more} more (--json has them all)");
         }

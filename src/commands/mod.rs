@@ -26,6 +26,7 @@ mod renew;
 mod run;
 mod shown;
 mod status;
+mod table;
 mod together;
 pub mod verify;
 mod verify_text;

@@ -112,6 +112,8 @@ fn a_scenario_plays_heals_and_leaves_a_record_of_every_kind() {
     assert_eq!(of(&events, "finish")[0]["outcome"], "passed");
     let healed: Vec<_> = of(&events, "healed").iter().map(|one| one["name"].clone()).collect();
     assert_eq!(healed, ["cut", "cut2"], "the first is gone when it is replaced");
+    let place = |event: &str, name: &str| events.iter().position(|one| one["event"] == event && one["name"] == name);
+    assert!(place("healed", "cut") < place("fault", "cut2"), "the first is gone before the second is there");
     assert!(of(&events, "member").iter().any(|one| one["node"] == "etcd1" && one["from"] == "agent"));
     assert!(events.is_sorted_by(|one, next| one["ms"].as_f64() <= next["ms"].as_f64()));
 

@@ -21,6 +21,7 @@ impl Player<'_> {
         let (kind, args, then) = fault.args(self.world)?;
         let (world, record, step) = (self.world, self.record, self.step.clone());
         let notes = self.faults.put(
+            record,
             &step,
             |sockets| apply::plan_all(places, kind, &args, |place| sockets.of(place)),
             |planned| apply::put(planned, args.aim.replace),
@@ -66,6 +67,7 @@ impl Player<'_> {
         let (seats, name) = (world.reopened()?, cut.args.name.as_ref());
         let mut spread = Duration::ZERO;
         self.faults.put(
+            record,
             step,
             |sockets| partition::plan(seats, &partition, name, cut.lifetime(), |place| sockets.of(place)),
             |planned| {

@@ -203,6 +203,10 @@ fn what_is_wrong_with_a_file_is_one_line_with_its_place_before_anything_starts()
         output.status.code() == Some(2) && said.contains("port.toml:4: steps[0].wait: a has no client-port"),
         "{said}"
     );
+    let nodes = lab.file("nodes.toml", "[nodes.a]\nnetns = \"x\"\nport = 1");
+    let output = Play::new(&lab, "others", "[[steps]]\nsleep = \"1s\"").run(&format!("--nodes {nodes}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("nodes.toml:3: nodes.a.port: unknown field"), "{said}");
     assert_eq!(node_state(&lab, "etcd1"), "runs true", "nothing was started");
 }
 

@@ -114,6 +114,21 @@ fn each_death_of_the_process_ends_the_connections_that_are_open_then() {
     assert!(document["connections_ended"].as_u64() >= Some(2), "{document}");
 }
 
+/// A thread that has ended and is not joined keeps its stack, and a process has room for 32,000 of them.
+#[test]
+fn a_process_that_dies_again_and_again_takes_no_more_room() {
+    let lab = Lab::up(1);
+    let child = start(&lab, "dead-process etcd1:9 --down 2ms --up 2ms");
+    let mappings = || std::fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap().lines().count();
+    sleep(Duration::from_secs(1));
+    let before = mappings();
+    sleep(Duration::from_secs(2));
+    let after = mappings();
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    document(child);
+    assert!(after < before + 100, "{before} mappings, and {after} two seconds later");
+}
+
 #[test]
 fn ten_edges_a_second_are_where_they_were_planned() {
     let lab = Lab::up(1);

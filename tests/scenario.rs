@@ -112,6 +112,8 @@ fn a_scenario_plays_heals_and_leaves_a_record_of_every_kind() {
     assert_eq!(of(&events, "finish")[0]["outcome"], "passed");
     let healed: Vec<_> = of(&events, "healed").iter().map(|one| one["name"].clone()).collect();
     assert_eq!(healed, ["cut", "cut2"], "the first is gone when it is replaced");
+    let place = |event: &str, name: &str| events.iter().position(|one| one["event"] == event && one["name"] == name);
+    assert!(place("healed", "cut") < place("fault", "cut2"), "the first is gone before the second is there");
     assert!(of(&events, "member").iter().any(|one| one["node"] == "etcd1" && one["from"] == "agent"));
     assert!(events.is_sorted_by(|one, next| one["ms"].as_f64() <= next["ms"].as_f64()));
 
@@ -201,6 +203,10 @@ fn what_is_wrong_with_a_file_is_one_line_with_its_place_before_anything_starts()
         output.status.code() == Some(2) && said.contains("port.toml:4: steps[0].wait: a has no client-port"),
         "{said}"
     );
+    let nodes = lab.file("nodes.toml", "[nodes.a]\nnetns = \"x\"\nport = 1");
+    let output = Play::new(&lab, "others", "[[steps]]\nsleep = \"1s\"").run(&format!("--nodes {nodes}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("nodes.toml:3: nodes.a.port: unknown field"), "{said}");
     assert_eq!(node_state(&lab, "etcd1"), "runs true", "nothing was started");
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{ArgGroup, Args};
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::CellAlignment;
 use serde_json::{Value, json};
 
 use super::apply::Written;
@@ -21,7 +21,7 @@ use super::cli::{AimArgs, DeathArgs, ErrorArgs, FaultArgs, HangArgs, LifetimeArg
 use super::inforce::{Hits, read};
 use super::place::{self, Place};
 use super::plan::{Planned, check_usage, plan};
-use super::{Usage, apply, closing, hold, nodes, out, random_seed, shown, together};
+use super::{Usage, apply, closing, hold, nodes, out, random_seed, shown, table, together};
 use crate::encode::{Builder, Finalized};
 use crate::kernel::nft::Nft;
 use crate::kernel::timer::{self, Timer};
@@ -246,8 +246,8 @@ pub(super) fn beat(
     let (name, shown) = (fault.name.clone(), format!("{} {}", fault.kind.verb(), shown::peers(&fault.peers)));
     let (beats, hits, notes, closed) = (Vec::new(), Vec::new(), Vec::new(), closing::Closed::default());
     let mut record = Record { name, shown, start, beats, closed, hits, notes };
+    let (send, closing) = mpsc::channel();
     thread::scope(|scope| -> Result<()> {
-        let mut closing = Vec::new();
         for edge in rhythm.edges() {
             if !timer.wait_until(start + edge.at)? {
                 break;
@@ -262,21 +262,22 @@ pub(super) fn beat(
             record.beats.push(beat);
             told(beat);
             if edge.down && matches!(fault.kind, Kind::DeadProcess(_)) {
-                // Beside the edges: on a slow path it takes a round trip.
-                closing.extend(flapping.iter().map(|one| {
-                    let planned = &one.written.planned;
-                    scope.spawn(move || closing::close(&planned.place.ns, &planned.fault))
-                }));
-            }
-        }
-        for closed in closing {
-            match closed.join().map_err(|_| anyhow!("a thread panicked"))? {
-                Ok(closed) => record.closed.add(&closed),
-                Err(error) => record.notes.push(format!("{error:#}")),
+                for one in flapping {
+                    let (planned, send) = (&one.written.planned, send.clone());
+                    // Beside the edges: on a slow path it takes a round trip. Kept to be joined, it would keep its stack.
+                    scope.spawn(move || send.send(closing::close(&planned.place.ns, &planned.fault)));
+                }
             }
         }
         Ok(())
     })?;
+    drop(send);
+    for closed in closing {
+        match closed {
+            Ok(closed) => record.closed.add(&closed),
+            Err(error) => record.notes.push(format!("{error:#}")),
+        }
+    }
     for Flapping { written: Written { planned, nft, .. }, .. } in flapping {
         let faults = read(nft)?.into_iter().filter(|fault| fault.name == record.name);
         record.hits.extend(faults.map(|fault| (planned.place.label.clone(), fault.to, fault.from)));
@@ -394,8 +395,7 @@ impl Record {
     }
 
     fn text(&self) -> String {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header(["EDGE", "PLANNED", "ACTUAL", "LATE", "OF THAT THE TIMER"]);
+        let mut table = table::new(["EDGE", "PLANNED", "ACTUAL", "LATE", "OF THAT THE TIMER"]);
         for beat in self.beats.iter().take(SHOWN) {
             let second = |time: Duration| format!("{:.6} s", time.as_secs_f64());
             let late = |time: Duration| format!("{:.3} ms", ms(time.saturating_sub(beat.edge.at)));
@@ -403,7 +403,7 @@ impl Record {
             table.add_row([name_of(beat.edge).into(), planned, done, late(beat.done), late(beat.woke)]);
         }
         table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-        let mut text: String = table.lines().map(|line| line.trim().to_owned() + "\n").collect();
+        let mut text = table::text(&table);
         if let Some(more) = self.beats.len().checked_sub(SHOWN).filter(|more| *more > 0) {
             let _ = writeln!(text, "and {more} more (--json has them all)");
         }

@@ -28,6 +28,7 @@ mod run;
 mod share;
 mod shown;
 mod status;
+mod table;
 mod together;
 pub mod verify;
 mod verify_text;

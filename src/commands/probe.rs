@@ -20,7 +20,7 @@ use crate::model::signature::{Expect, Verdict, judge};
 use crate::probe::{Keepalive, Options, Request, Watch};
 
 /// The version of the JSON document; it grows when a field changes its meaning or goes.
-pub(super) const FORMAT: &str = "playdead-probe/1";
+const FORMAT: &str = "playdead-probe/1";
 
 /// Look at peers as a client does: TCP connect and request, UDP, ping, and open connections.
 #[derive(Debug, Clone, clap::Args)]
@@ -137,8 +137,15 @@ fn look(args: &ProbeArgs, ns: &NetNs, targets: &[SocketAddr]) -> Result<Report> 
     let observations = watch.finish();
     progress.finish_and_clear();
     let observations = observations?;
-    let verdict = args.expect.map(|expect| judge(expect, &observations));
-    Ok(Report { format: FORMAT, timeout_ms: args.timeout.as_secs_f64() * 1e3, command, observations, verdict })
+    Ok(Report::of(args, command, observations))
+}
+
+impl Report {
+    /// What was seen, and judged if something was expected.
+    pub(super) fn of(args: &ProbeArgs, command: Option<Ran>, observations: Vec<Observation>) -> Self {
+        let verdict = args.expect.map(|expect| judge(expect, &observations));
+        Self { format: FORMAT, timeout_ms: args.timeout.as_secs_f64() * 1e3, command, observations, verdict }
+    }
 }
 
 /// On a terminal only: indicatif draws on standard error and hides itself elsewhere.

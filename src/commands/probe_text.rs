@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::CellAlignment;
 
 use super::probe::Report;
+use super::table;
 use crate::model::observation::{Observation, Outcome, Probe, QueuedError, What};
 use crate::model::signature::Verdict;
 
@@ -33,9 +34,7 @@ pub(super) fn brief(observations: &[Observation]) -> String {
 }
 
 pub(super) fn table(observations: &[Observation]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["PEER", "PROBE", "OUTCOME", "TIME", "DETAIL"]);
+    let mut table = table::new(["PEER", "PROBE", "OUTCOME", "TIME", "DETAIL"]);
     for seen in observations {
         table.add_row([
             seen.target.to_string(),
@@ -48,8 +47,7 @@ pub(super) fn table(observations: &[Observation]) -> String {
     if let Some(times) = table.column_mut(3) {
         times.set_cell_alignment(CellAlignment::Right);
     }
-    let lines: Vec<_> = table.lines().map(|line| line.trim().to_owned() + "\n").collect();
-    lines.concat()
+    table::text(&table)
 }
 
 /// Two decimals below ten milliseconds, one below a second, seconds above.

@@ -7,13 +7,12 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use super::cli::{PlaceArgs, duration};
 use super::nodes::{self, ClusterArgs};
 use super::place::{self, Place};
-use super::{Usage, out, shown};
+use super::{Usage, out, shown, table};
 use crate::cluster::{self, Able, From, Live, Quorum, Seat, Snapshot, View};
 use crate::model::PeerSpec;
 
@@ -116,11 +115,9 @@ fn view_document(view: &View) -> Value {
 }
 
 fn text(seen: &Snapshot) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["MEMBER", "SEEN FROM", "LIVE", "ABLE", "QUORUM", "LEADER", "TERM"]);
+    let mut table = table::new(["MEMBER", "SEEN FROM", "LIVE", "ABLE", "QUORUM", "LEADER", "TERM"]);
     table.add_rows(seen.views.iter().map(row));
-    let mut text: String = table.lines().map(|line| line.trim().to_owned() + "\n").collect();
+    let mut text = table::text(&table);
     let took = seen.took.as_secs_f64();
     let _ = match seen.with_quorum().as_slice() {
         [] => writeln!(text, "no quorum through any member [{took:.2} s]"),

@@ -6,12 +6,11 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::Result;
-use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use super::cli::{PlaceArgs, StatusArgs};
 use super::inforce::{Hits, InForce, Surveyed, survey};
-use super::{out, place, shown};
+use super::{out, place, shown, table};
 use crate::kernel::owner;
 
 pub(super) fn run(args: &PlaceArgs, status: &StatusArgs, json: bool) -> Result<ExitCode> {
@@ -22,7 +21,7 @@ pub(super) fn run(args: &PlaceArgs, status: &StatusArgs, json: bool) -> Result<E
         } else {
             // Clear the screen, and to the top of it.
             let clear = if status.watch && super::on_terminal() { "\x1b[2J\x1b[H" } else { "" };
-            format!("{clear}{}", table(&found))
+            format!("{clear}{}", text(&found))
         };
         if !out::print_while_read(&text)? || !status.watch {
             return Ok(ExitCode::SUCCESS);
@@ -49,22 +48,16 @@ fn holder(surveyed: &Surveyed, fault: &InForce) -> Option<u32> {
     owner::holder(&surveyed.place.ns, fault.owner?).ok().flatten()
 }
 
-fn table(found: &[Surveyed]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["PLACE", "NAME", "KIND", "PEERS", "SINCE", "ENDS", "HIT TO PEER", "HIT FROM PEER"]);
-    let mut empty = true;
+fn text(found: &[Surveyed]) -> String {
+    let header = ["PLACE", "NAME", "KIND", "PEERS", "SINCE", "ENDS", "HIT TO PEER", "HIT FROM PEER"];
+    let mut table = table::new(header);
     for surveyed in found {
-        for fault in &surveyed.faults {
-            table.add_row(row(surveyed, fault));
-            empty = false;
-        }
+        table.add_rows(surveyed.faults.iter().map(|fault| row(surveyed, fault)));
     }
-    if empty {
-        "nothing is in force\n".into()
-    } else {
-        table.lines().map(|line| line.trim().to_owned() + "\n").chain(notes(found)).collect()
+    if table.is_empty() {
+        return "nothing is in force\n".into();
     }
+    table::text(&table) + &notes(found).concat()
 }
 
 /// Below the table, a line each.

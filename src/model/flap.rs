@@ -73,9 +73,8 @@ impl Lateness {
     pub fn of(times: impl Iterator<Item = Duration>) -> Self {
         let mut times: Vec<_> = times.collect();
         times.sort_unstable();
-        let zero = || Duration::ZERO;
-        let median = times.get(times.len() / 2).copied().unwrap_or_else(zero);
-        Self { median, max: times.last().copied().unwrap_or_else(zero) }
+        let median = times.get(times.len() / 2).copied().unwrap_or_default();
+        Self { median, max: times.last().copied().unwrap_or_default() }
     }
 }
 

@@ -3,22 +3,16 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use etherparse::{IcmpEchoHeader, Icmpv4Header, Icmpv4Type};
+use etherparse::{IcmpEchoHeader, Icmpv4Header, Icmpv4Type, Icmpv6Header, Icmpv6Type, icmpv4, icmpv6};
 
 const PAYLOAD: &[u8] = b"playdead";
 
 static NEXT_ID: AtomicU16 = AtomicU16::new(0);
 
-/// The types of RFC 792 and RFC 4443.
-mod icmp {
-    pub(super) const REPLY_V4: u8 = 0;
-    pub(super) const REQUEST_V6: u8 = 128;
-    pub(super) const REPLY_V6: u8 = 129;
-    /// Destination unreachable, time exceeded, parameter problem.
-    pub(super) const ERRORS_V4: [u8; 3] = [3, 11, 12];
-    /// Every type below 128 is an error.
-    pub(super) const FIRST_INFORMATION_V6: u8 = 128;
-}
+/// The errors of RFC 792 about a packet that was not delivered.
+const ERRORS_V4: [u8; 3] = [icmpv4::TYPE_DEST_UNREACH, icmpv4::TYPE_TIME_EXCEEDED, icmpv4::TYPE_PARAMETER_PROBLEM];
+/// Every type below is an error (RFC 4443, 2.1).
+const FIRST_INFORMATION_V6: u8 = 128;
 
 /// A series of echo requests.
 pub(super) struct Echo {
@@ -38,9 +32,7 @@ impl Echo {
     pub(super) fn request(&self, turn: u32) -> Vec<u8> {
         let echo = IcmpEchoHeader { id: self.id, seq: u16::try_from(turn).unwrap_or(u16::MAX) };
         let mut packet = if self.v6 {
-            let mut header = vec![icmp::REQUEST_V6, 0, 0, 0];
-            header.extend(echo.to_bytes());
-            header
+            Icmpv6Header::new(Icmpv6Type::EchoRequest(echo)).to_bytes().to_vec()
         } else {
             Icmpv4Header::with_checksum(Icmpv4Type::EchoRequest(echo), PAYLOAD).to_bytes().to_vec()
         };
@@ -50,7 +42,7 @@ impl Echo {
 
     /// Whether an ICMP packet is a reply, to whomever.
     pub(super) fn is_any_reply(&self, icmp: &[u8]) -> bool {
-        icmp.first() == Some(if self.v6 { &icmp::REPLY_V6 } else { &icmp::REPLY_V4 })
+        icmp.first() == Some(if self.v6 { &icmpv6::TYPE_ECHO_REPLY } else { &icmpv4::TYPE_ECHO_REPLY })
     }
 
     /// Whether an echo packet bears our identifier.
@@ -61,7 +53,7 @@ impl Echo {
     /// Type and code of an ICMP error about a request of ours.
     pub(super) fn error_about_ours(&self, icmp: &[u8]) -> Option<(u8, u8)> {
         let (kind, code, quoted) = (*icmp.first()?, *icmp.get(1)?, icmp.get(8..)?);
-        let is_error = if self.v6 { kind < icmp::FIRST_INFORMATION_V6 } else { icmp::ERRORS_V4.contains(&kind) };
+        let is_error = if self.v6 { kind < FIRST_INFORMATION_V6 } else { ERRORS_V4.contains(&kind) };
         let about = if self.v6 { quoted.get(IPV6_HEADER..)? } else { behind_ipv4_header(quoted) };
         (is_error && self.is_ours(about)).then_some((kind, code))
     }

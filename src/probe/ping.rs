@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use anyhow::Result;
 use nix::errno::Errno;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Socket, Type};
 
 use super::echo::{Echo, behind_ipv4_header};
-use super::socket::{Received, errno_of, readable, receive, send};
+use super::socket::{Received, errno_of, icmp, readable, receive, send, without_port};
 use super::trace::{Ended, Trace};
 use super::{Options, Outcome, Probe, error_queue, pace};
 
@@ -40,22 +40,16 @@ struct Pinger {
 impl Pinger {
     /// A ping socket, whose identifier the kernel chooses, or where our group may not have one, a raw socket.
     fn open(target: SocketAddr) -> Result<Self, Errno> {
-        let protocol = if target.is_ipv6() { Protocol::ICMPV6 } else { Protocol::ICMPV4 };
-        let socket = |kind| Socket::new(Domain::for_address(target), kind, Some(protocol));
-        let (socket, raw) = match socket(Type::DGRAM) {
+        let (socket, raw) = match icmp(target, Type::DGRAM) {
             Ok(socket) => (socket, false),
-            Err(_) => (socket(Type::RAW).map_err(|error| errno_of(&error))?, true),
+            Err(_) => (icmp(target, Type::RAW)?, true),
         };
-        socket.set_nonblocking(true).map_err(|error| errno_of(&error))?;
         Ok(Self { socket, raw, echo: Echo::to(target) })
     }
 
     /// Connected, the socket hears only the peer and the errors about packets to it.
     fn connect(&self, target: SocketAddr) -> Result<(), Errno> {
-        let mut address = target;
-        // A raw IPv6 socket takes the port for a protocol number and refuses any but its own.
-        address.set_port(0);
-        self.socket.connect(&address.into()).map_err(|error| errno_of(&error))
+        self.socket.connect(&without_port(target)).map_err(|error| errno_of(&error))
     }
 
     fn exchange(&self, trace: &mut Trace, how: &Options) -> Result<Outcome> {

@@ -10,26 +10,24 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::socket::{SockaddrStorage, recvfrom};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Socket, Type};
 
 use super::echo::{Echo, behind_ipv4_header};
-use super::socket::{errno_of, readable};
+use super::socket::{errno_of, icmp, readable, without_port};
 use super::trace::{Ended, Trace};
 use super::{Options, Outcome, Probe, What, pace};
 
 /// Sends echo requests until one is answered or draws an error, or the time is over.
 pub(super) fn probe(target: SocketAddr, how: &Options) -> Result<Ended> {
     let mut trace = Trace::begin(target, Probe::RawPing);
-    let protocol = if target.is_ipv6() { Protocol::ICMPV6 } else { Protocol::ICMPV4 };
-    let socket = match Socket::new(Domain::for_address(target), Type::RAW, Some(protocol)) {
+    let socket = match icmp(target, Type::RAW) {
         Ok(socket) => socket,
-        Err(error) if matches!(errno_of(&error), Errno::EACCES | Errno::EPERM) => {
-            let why = format!("{:?}: a raw socket needs CAP_NET_RAW", errno_of(&error));
+        Err(errno @ (Errno::EACCES | Errno::EPERM)) => {
+            let why = format!("{errno:?}: a raw socket needs CAP_NET_RAW");
             return Ok(trace.end(Outcome::Untried { why }));
         }
-        Err(error) => return Err(error).context("cannot make a raw socket"),
+        Err(errno) => return Err(errno).context("cannot make a raw socket"),
     };
-    socket.set_nonblocking(true)?;
     let outcome = Pinger { socket, target, echo: Echo::to(target) }.exchange(&mut trace, how)?;
     Ok(trace.end(outcome))
 }
@@ -42,10 +40,7 @@ struct Pinger {
 
 impl Pinger {
     fn exchange(&self, trace: &mut Trace, how: &Options) -> Result<Outcome> {
-        let mut address = self.target;
-        // A raw IPv6 socket takes the port for a protocol number and refuses any but its own.
-        address.set_port(0);
-        let address = address.into();
+        let address = without_port(self.target);
         let send = |trace: &mut Trace, turn| {
             let sent = self.socket.send_to(&self.echo.request(turn), &address);
             Ok(sent.err().map(|error| trace.send_failed(errno_of(&error))))

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 /// The errno's name, `ECONNREFUSED`; of one that nix does not know its text.
 pub(super) fn name_of(errno: Errno) -> String {
@@ -30,6 +30,20 @@ pub(super) fn make(target: SocketAddr, kind: Type, protocol: Option<Protocol>) -
         .with_context(|| format!("cannot make a socket to probe {target}"))?;
     socket.set_nonblocking(true)?;
     Ok(socket)
+}
+
+/// A socket for the ICMP of the target's family that does not block.
+pub(super) fn icmp(target: SocketAddr, kind: Type) -> Result<Socket, Errno> {
+    let protocol = if target.is_ipv6() { Protocol::ICMPV6 } else { Protocol::ICMPV4 };
+    let socket = Socket::new(Domain::for_address(target), kind, Some(protocol));
+    let socket = socket.and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
+    socket.map_err(|error| errno_of(&error))
+}
+
+/// A raw IPv6 socket takes the port for a protocol number and refuses any but its own.
+pub(super) fn without_port(mut target: SocketAddr) -> SockAddr {
+    target.set_port(0);
+    target.into()
 }
 
 /// Waits until the socket can be read or has an error; false when `until` came first.

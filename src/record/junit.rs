@@ -6,6 +6,7 @@ use anyhow::Result;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::event::{Event, Outcome, Stamped};
+use super::summary::ended;
 
 pub(super) fn junit(events: &[Stamped]) -> Result<String> {
     let mut report = Report::new("playdead");
@@ -39,19 +40,15 @@ pub(super) fn junit(events: &[Stamped]) -> Result<String> {
 
 fn of_step(events: &[Stamped], begin: &Stamped, class: &str, text: &str) -> TestCase {
     let id = begin.step.as_deref().unwrap_or_default();
-    let of_this = events.iter().filter(|stamped| stamped.step == begin.step);
-    let end = of_this.clone().find_map(|stamped| match &stamped.event {
-        Event::End { took_ms, failed } => Some((*took_ms, failed.as_deref())),
-        _ => None,
-    });
-    let status = match end {
+    let ended = ended(events, begin);
+    let status = match ended.as_ref().map(|ended| ended.failed) {
         None => status(Outcome::Interrupted, "it has not ended"),
-        Some((_, None)) => TestCaseStatus::success(),
-        Some((_, Some(why))) => status(Outcome::Unmet, why),
+        Some(None) => TestCaseStatus::success(),
+        Some(Some(why)) => status(Outcome::Unmet, why),
     };
     let mut case = TestCase::new(format!("{id} {text}"), status);
-    case.set_classname(class).set_time(seconds(end.map_or(0.0, |(took, _)| took)));
-    let seen: Vec<_> = of_this.filter_map(told).collect();
+    case.set_classname(class).set_time(seconds(ended.map_or(0.0, |ended| ended.took_ms)));
+    let seen: Vec<_> = events.iter().filter(|stamped| stamped.step == begin.step).filter_map(told).collect();
     if !seen.is_empty() {
         case.set_system_out(seen.join("\n"));
     }

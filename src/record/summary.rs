@@ -46,6 +46,24 @@ pub(super) fn verdict(events: &[Stamped]) -> &'static str {
     finish(events).map_or("has not ended", |(outcome, _)| outcome.text())
 }
 
+/// How a step has ended.
+pub(super) struct Ended<'a> {
+    /// When, in milliseconds since the start.
+    pub(super) ms: f64,
+    /// In milliseconds.
+    pub(super) took_ms: f64,
+    /// What went wrong.
+    pub(super) failed: Option<&'a str>,
+}
+
+/// How the step has ended that begins so; `None`: not yet.
+pub(super) fn ended<'a>(events: &'a [Stamped], begin: &Stamped) -> Option<Ended<'a>> {
+    events.iter().filter(|other| other.step == begin.step).find_map(|other| match &other.event {
+        Event::End { took_ms, failed } => Some(Ended { ms: other.ms, took_ms: *took_ms, failed: failed.as_deref() }),
+        _ => None,
+    })
+}
+
 fn result(events: &[Stamped], begin: &Stamped) -> (String, String) {
     let mut took = String::new();
     let mut told = Vec::new();
@@ -71,8 +89,8 @@ fn result(events: &[Stamped], begin: &Stamped) -> (String, String) {
 
 fn faults(events: &[Stamped], text: &mut String) {
     let mut rows = String::new();
-    // A fault that is in many places is counted once, in all of them.
-    let mut counted: Option<&str> = None;
+    // A fault that is in many places has an event for each, of one step, and is counted once, in all of them.
+    let mut counted = None;
     for stamped in events {
         if let Event::Fault { name, text: what, nodes, .. } = &stamped.event {
             let healed = events.iter().find_map(|other| match &other.event {
@@ -88,7 +106,9 @@ fn faults(events: &[Stamped], text: &mut String) {
                 ),
                 None => ("to the end".into(), "?".into()),
             };
-            let met = if counted.replace(name) == Some(name) { "(the same)".into() } else { met };
+            let this = Some((&stamped.step, name));
+            let met = if counted == this { "(the same)".into() } else { met };
+            counted = this;
             let (name, nodes, what) = (cell(name), cell(&nodes.join(", ")), cell(what));
             let _ = writeln!(rows, "| {name} | {nodes} | {what} | {:.2} s | {lasted} | {met} |", stamped.ms / 1e3);
         }
@@ -179,4 +199,35 @@ pub(super) fn spans(events: &[Stamped], member: &str, place: Option<&str>) -> Sp
 /// A text that stays in its cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ").replace('<', "&lt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: f64, step: &str, event: Event) -> Stamped {
+        Stamped { ms, wall: String::new(), step: Some(step.into()), event }
+    }
+
+    fn fault(node: &str) -> Event {
+        let (text, nodes) = ("cut".into(), vec![node.into()]);
+        Event::Fault { name: "x".into(), text, nodes, rules: Vec::new(), faults: Vec::new() }
+    }
+
+    fn healed(to: u64) -> Event {
+        Event::Healed { name: "x".into(), packets: Some([to, 0]) }
+    }
+
+    #[test]
+    fn a_fault_in_many_places_is_counted_once_and_one_that_comes_again_each_time() {
+        let text = summary(&[
+            at(0.0, "1.1.1", fault("a")),
+            at(0.0, "1.1.1", fault("b")),
+            at(1.0, "1.1.2", healed(5)),
+            at(2.0, "1.2.1", fault("a")),
+            at(3.0, "1.2.2", healed(7)),
+        ]);
+        let met: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("| x |")?.rsplit(" | ").next()).collect();
+        assert_eq!(met, ["5 to it, 0 from it |", "(the same) |", "7 to it, 0 from it |"]);
+    }
 }

@@ -1,12 +1,10 @@
 //! The record as a picture: time runs to the right, a row a node.
 
-use std::fmt::Write;
-
 use svg::Document;
 use svg::node::element::{Group, Line, Rectangle, Text, Title};
 
 use super::event::{Event, Outcome, Stamped, State};
-use super::summary::{Spans, finish, spans, verdict, views};
+use super::summary::{Spans, ended, finish, spans, verdict, views};
 
 /// Where the chart begins, and how wide it is, in pixels.
 const LEFT: f64 = 130.0;
@@ -246,16 +244,11 @@ impl Page {
         for begin in events {
             let Event::Begin { text, .. } = &begin.event else { continue };
             self.y += 15.0;
-            let result = result(events, begin);
-            let (mark, fill) = match result {
-                Result::Open => ("…", FAINT),
-                Result::Good => ("✓", "#1b6e2c"),
-                Result::Bad(_) => ("✗", "#a01010"),
+            let (mark, fill, words) = match ended(events, begin).map(|ended| ended.failed) {
+                None => ("…", FAINT, text.clone()),
+                Some(None) => ("✓", "#1b6e2c", text.clone()),
+                Some(Some(why)) => ("✗", "#a01010", format!("{text}: {why}")),
             };
-            let mut words = text.clone();
-            if let Result::Bad(why) = result {
-                let _ = write!(words, ": {why}");
-            }
             self.text(12.0, self.y, mark, fill, &[]);
             self.text(28.0, self.y, begin.step.as_deref().unwrap_or_default(), INK, &[]);
             let at = format!("{:.2} s", begin.ms / 1e3);
@@ -302,28 +295,13 @@ fn rows(events: &[Stamped], end: f64) -> Vec<Row> {
 fn of_steps(events: &[Stamped], end: f64) -> Vec<Item> {
     let steps = events.iter().filter(|stamped| matches!(stamped.event, Event::Begin { .. }));
     let item = |begin: &Stamped| {
-        let to = events.iter().find(|other| other.step == begin.step && matches!(other.event, Event::End { .. }));
-        let failed = matches!(result(events, begin), Result::Bad(_));
+        let ended = ended(events, begin);
+        let failed = ended.as_ref().is_some_and(|ended| ended.failed.is_some());
         let paint = if failed { UNMET } else { STEP };
         let label = begin.step.clone().unwrap_or_default();
-        Item { from: begin.ms, to: to.map_or(end, |to| to.ms), label, paint }
+        Item { from: begin.ms, to: ended.map_or(end, |ended| ended.ms), label, paint }
     };
     steps.map(item).collect()
-}
-
-fn result<'a>(events: &'a [Stamped], begin: &Stamped) -> Result<'a> {
-    let end = events.iter().find_map(|other| match &other.event {
-        Event::End { failed, .. } if other.step == begin.step => Some(failed.as_deref()),
-        _ => None,
-    });
-    end.map_or(Result::Open, |failed| failed.map_or(Result::Good, Result::Bad))
-}
-
-/// How a step has ended.
-enum Result<'a> {
-    Open,
-    Good,
-    Bad(&'a str),
 }
 
 fn of_node(events: &[Stamped], node: &str, end: f64) -> Vec<Item> {
@@ -376,9 +354,12 @@ fn of_node(events: &[Stamped], node: &str, end: f64) -> Vec<Item> {
 fn strips(events: &[Stamped], node: &str, end: f64) -> Vec<Strip> {
     let places = views(events).into_iter().filter(|(member, _)| *member == node).map(|(_, place)| place);
     let named = |place: Option<&str>| place.map_or("itself".to_owned(), |place| format!("from {place}"));
-    let looks =
-        |spans: Spans| spans.into_iter().map(|(from, to, state)| (from, to, look_of(state).0, look_of(state).1));
-    let views = places.map(|place| (named(place), looks(spans(events, node, place)).collect()));
+    let look = |(from, to, state)| {
+        let (height, fill) = look_of(state);
+        (from, to, height, fill)
+    };
+    let looks = |spans: Spans| spans.into_iter().map(look).collect();
+    let views = places.map(|place| (named(place), looks(spans(events, node, place))));
     let flaps = events.iter().filter_map(|stamped| match &stamped.event {
         Event::Fault { name, nodes, .. } if nodes.iter().any(|broken| broken == node) => flap(events, name, end),
         _ => None,

@@ -24,26 +24,29 @@ impl Difference {
 
 /// Compares all that was seen.
 pub(crate) fn compare(real: &Seen, simulated: &Seen) -> Difference {
-    let mut told = Vec::new();
-    let mut differ = |what: &str, real: String, simulated: String| {
-        if real != simulated {
-            told.push(format!("{what}: {} instead of {}", or_nothing(simulated), or_nothing(real)));
-        }
-    };
-    differ("outcome", real.outcome.clone(), simulated.outcome.clone());
-    differ("error queue", real.errors.join(", "), simulated.errors.join(", "));
-    differ("kernel", real.kernel.clone().unwrap_or_default(), simulated.kernel.clone().unwrap_or_default());
-    let outcomes = ["outcome", "error queue", "kernel"];
-    for (what, real, simulated) in pairs(real, simulated) {
+    let kernel = |seen: &Seen| seen.kernel.clone().unwrap_or_default();
+    let mut told: Vec<_> = [
+        differ("outcome", &real.outcome, &simulated.outcome),
+        differ("error queue", &real.errors.join(", "), &simulated.errors.join(", ")),
+        differ("kernel", &kernel(real), &kernel(simulated)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let perhaps_chance = told.is_empty();
+    told.extend(pairs(real, simulated).into_iter().filter_map(|(what, real, simulated)| {
         let (real, simulated) = first_difference(real, simulated);
-        differ(what, real, simulated);
+        differ(what, &real, &simulated)
+    }));
+    if told.is_empty() {
+        told = late(real, simulated);
     }
-    if !told.is_empty() {
-        let perhaps_chance = !told.iter().any(|line| outcomes.iter().any(|outcome| line.starts_with(outcome)));
-        return Difference { told, perhaps_chance };
-    }
-    let told = late(real, simulated);
-    Difference { perhaps_chance: !told.is_empty(), told }
+    Difference { perhaps_chance: perhaps_chance && !told.is_empty(), told }
+}
+
+fn differ(what: &str, real: &str, simulated: &str) -> Option<String> {
+    let or_nothing = |text: &str| if text.is_empty() { "nothing".to_owned() } else { text.to_owned() };
+    (real != simulated).then(|| format!("{what}: {} instead of {}", or_nothing(simulated), or_nothing(real)))
 }
 
 type Timed = [(f64, String)];
@@ -93,8 +96,4 @@ fn late(real: &Seen, simulated: &Seen) -> Vec<String> {
         }
     }
     told
-}
-
-fn or_nothing(text: String) -> String {
-    if text.is_empty() { "nothing".to_owned() } else { text }
 }

@@ -5,15 +5,13 @@ use std::time::Duration;
 
 use playdead::kernel::netns::NetNs;
 use playdead::kernel::sockets::connections;
-use serde::{Deserialize, Serialize};
 
 use crate::net::{At, Segment, ip};
 use crate::peer::{Process, wait_until};
 use crate::probes::Probe;
 
 /// Where the peer sits, seen from the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Location {
     Segment,
     Routed,
@@ -53,8 +51,7 @@ impl Location {
 }
 
 /// Where rules are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Vantage {
     Client,
     Peer,
@@ -83,8 +80,7 @@ impl Vantage {
 }
 
 /// The family of the peer's address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Family {
     V4,
     V6,
@@ -92,6 +88,10 @@ pub(crate) enum Family {
 
 impl Family {
     pub(crate) const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    pub(crate) fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
 
     pub(crate) fn name(self) -> &'static str {
         match self {

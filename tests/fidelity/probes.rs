@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use playdead::kernel::netns::NetNs;
 use playdead::probe::{Keepalive, Observation, Options, Outcome, Probe as Library, Watch, What};
-use serde::{Deserialize, Serialize};
 
 use crate::etcd;
 use crate::places::{Family, Rig};
@@ -22,8 +21,7 @@ const KEEPALIVE: Keepalive = Keepalive { idle: 2, interval: 1, count: 1 };
 const PINGS_APART: Duration = Duration::from_millis(15);
 
 /// A way to look at the peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Probe {
     Connect,
     PollConnect,
@@ -113,10 +111,13 @@ impl Probe {
                 Open::Library(probe, Watch::open(client, &targets, &how).unwrap())
             }
             (Self::EtcdWatch, _) => {
-                let watches = targets.map(|target| (family(target), etcd::Watch::open(rig, target)));
+                let watches = targets.map(|target| (Family::of(target.ip()), etcd::Watch::open(rig, target)));
                 Open::EtcdWatch(watches.into(), timeout)
             }
-            _ => Open::Unread(targets.map(|target| (family(target), open_unread(client, target))).into(), timeout),
+            _ => Open::Unread(
+                targets.map(|target| (Family::of(target.ip()), open_unread(client, target))).into(),
+                timeout,
+            ),
         }
     }
 }
@@ -146,7 +147,7 @@ impl Open<'_> {
                 }
                 let seen = watch.finish().unwrap();
                 let complete_ms = (happened - zero).as_secs_f64() * 1e3;
-                seen.iter().map(|seen| (family(seen.target), from_observation(seen, complete_ms))).collect()
+                seen.iter().map(|seen| (Family::of(seen.target.ip()), from_observation(seen, complete_ms))).collect()
             }
             Self::Unread(streams, timeout) => {
                 let until = Instant::now() + timeout;
@@ -166,10 +167,6 @@ fn in_parallel<T: Send>(each: Vec<(Family, T)>, run: impl Fn(T) -> Seen + Sync) 
         let threads: Vec<_> = each.into_iter().map(|(family, one)| (family, scope.spawn(move || run(one)))).collect();
         threads.into_iter().map(|(family, thread)| (family, thread.join().unwrap())).collect()
     })
-}
-
-fn family(target: SocketAddr) -> Family {
-    if target.is_ipv4() { Family::V4 } else { Family::V6 }
 }
 
 /// How long it takes to kill a process, or to start playdead, is not the client's to see: what was open before counts

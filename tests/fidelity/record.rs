@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
-
 use crate::failures::Failure;
 use crate::net::At;
 use crate::places::{Family, Rig};
@@ -17,7 +15,7 @@ const SETTLE: Duration = Duration::from_millis(20);
 
 /// What one probe saw by one family. Times are milliseconds since the event was complete, or since the probe began if
 /// that was later.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
     pub(crate) outcome: String,
     /// When it was known; nothing if only the end of the watch decided it.

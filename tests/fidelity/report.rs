@@ -34,6 +34,11 @@ impl Tally {
         self.equal + self.named + self.wrong + self.missing
     }
 
+    fn named_percent(self) -> f64 {
+        let number = |count: usize| f64::from(u32::try_from(count).unwrap());
+        number(self.named) * 100.0 / number(self.cells())
+    }
+
     fn add(&mut self, result: Option<&Result>) {
         let count = match result {
             None => &mut self.missing,
@@ -105,25 +110,22 @@ impl Found {
 
     /// One line that says whether the promise is kept.
     pub(crate) fn summary(&self) -> String {
-        let Tally { equal, named, wrong, missing } = self.count(|_| true);
-        let cells = self.count(|_| true).cells();
+        let tally = self.all();
+        let (Tally { equal, named, wrong, missing }, cells, percent) = (tally, tally.cells(), tally.named_percent());
         format!(
-            "{cells} cells: {equal} equal, {named} differ by name ({:.1} %), {wrong} differ without one, \
+            "{cells} cells: {equal} equal, {named} differ by name ({percent:.1} %), {wrong} differ without one, \
              {missing} never run; measured again: {}",
-            self.named_percent(),
             self.repeats()
         )
     }
 
-    fn named_percent(&self) -> f64 {
-        let tally = self.count(|_| true);
-        let number = |count: usize| f64::from(u32::try_from(count).unwrap());
-        number(tally.named) * 100.0 / number(tally.cells())
+    fn all(&self) -> Tally {
+        self.count(|_| true)
     }
 
     fn is_kept(&self) -> bool {
-        let tally = self.count(|_| true);
-        tally.wrong == 0 && tally.missing == 0 && self.named_percent() <= LIMIT
+        let tally = self.all();
+        tally.wrong == 0 && tally.missing == 0 && tally.named_percent() <= LIMIT
     }
 
     fn table(&self) -> String {
@@ -147,7 +149,7 @@ impl Found {
     }
 
     fn document(&self) -> String {
-        let Tally { equal, named, wrong, missing } = self.count(|_| true);
+        let Tally { equal, named, wrong, missing } = self.all();
         let never_run: Vec<_> =
             Cell::all().map(|cell| cell.name()).filter(|name| !self.results.contains_key(name)).collect();
         let cells: Vec<_> = self.results.values().collect();

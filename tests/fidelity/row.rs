@@ -31,9 +31,9 @@ fn measure(failure: &'static Failure, location: Location) -> Vec<Result> {
     let vantages = location.vantages();
     let mut results = compared(failure, location, vantages);
     for _ in 0..REPEATS {
-        let again = |(cell, result): &(Cell, Result)| is_again(result).then_some(cell.vantage);
-        let again: Vec<_> = results.iter().filter_map(again).collect();
-        let again: Vec<_> = vantages.iter().copied().filter(|vantage| again.contains(vantage)).collect();
+        let differs =
+            |vantage: &Vantage| results.iter().any(|(cell, result)| cell.vantage == *vantage && is_again(result));
+        let again: Vec<_> = vantages.iter().copied().filter(differs).collect();
         if again.is_empty() {
             break;
         }

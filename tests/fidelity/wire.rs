@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use etherparse::{
-    Icmpv4Type, Icmpv6Type, LaxNetSlice, LaxSlicedPacket, NetSlice, SlicedPacket, TcpOptionElement, TcpSlice,
-    TransportSlice,
+    Icmpv4Type, Icmpv6Type, Ipv4HeaderSlice, Ipv6HeaderSlice, LaxNetSlice, LaxSlicedPacket, NetSlice, SlicedPacket,
+    TcpOptionElement, TcpSlice, TransportSlice,
 };
 use nix::net::if_::if_nametoindex;
 
@@ -101,7 +101,7 @@ struct Reader {
     peers: [IpAddr; 2],
     zero: Duration,
     clock: Duration,
-    flows: HashMap<(bool, u16, u16), Flow>,
+    flows: HashMap<(Family, u16, u16), Flow>,
     /// The identifiers of echo requests, in the order of their coming.
     echoes: Vec<(Family, u16)>,
     /// The last packet of etcd's client before the event.
@@ -116,52 +116,18 @@ impl Reader {
     fn take(&mut self, time: Duration, sent: bool, packet: &[u8]) {
         let Ok(packet) = SlicedPacket::from_ip(packet) else { return };
         let Some((from, to, ip)) = ip_header(&packet) else { return };
-        let family = if from.is_ipv4() { Family::V4 } else { Family::V6 };
+        let family = Family::of(from);
         // The client's own kernel tells itself that it found no neighbour: of which packet is chance.
         if from == to && !self.is_peer(from) {
             return;
         }
         match &packet.transport {
-            Some(TransportSlice::Tcp(tcp)) => {
-                let Some((probe, outward)) = self.probe_of(from, to, tcp.source_port(), tcp.destination_port()) else {
-                    return;
-                };
-                if probe.needs_etcd() {
-                    self.take_of_etcd(family, probe, sent && outward && tcp.syn(), time);
-                    return;
-                }
-                let client_port = if outward { tcp.source_port() } else { tcp.destination_port() };
-                let key = (from.is_ipv4(), client_port, probe.port());
-                let flow = self.flows.entry(key).or_default();
-                let entry = self.wire.entry((family, probe)).or_default();
-                if outward && sent {
-                    entry.0.extend(flow.sent(tcp, time).filter(|_| time < self.mended));
-                } else if !outward && !sent && !flow.is_about_closing(tcp) {
-                    // A keepalive counts from when the connection was made.
-                    let began = flow.began.unwrap_or(self.clock);
-                    let origin = if probe == Probe::Keepalive { began } else { began.max(self.clock) };
-                    let text = format!("{} {ip}", flow.heard(tcp));
-                    let is_bare = is_bare(tcp);
-                    // How many segments one acknowledgment is about depends on when the peer's kernel runs.
-                    if flow.last_was_bare && is_bare && tcp.options().len() <= TIMESTAMPS {
-                        entry.1.last_mut().unwrap().1 = text;
-                    } else {
-                        entry.1.push((since(time, origin), text));
-                    }
-                    flow.last_was_bare = is_bare;
+            Some(TransportSlice::Tcp(tcp)) => self.take_tcp(time, sent, (from, to, &ip), tcp),
+            Some(transport) if sent => {
+                if let Some(id) = echo_request(transport) {
+                    self.pinged(family, id, time);
                 }
             }
-            Some(TransportSlice::Icmpv4(icmp)) if sent => {
-                if let Icmpv4Type::EchoRequest(echo) = icmp.icmp_type() {
-                    self.pinged(family, echo.id, time);
-                }
-            }
-            Some(TransportSlice::Icmpv6(icmp)) if sent => {
-                if let Icmpv6Type::EchoRequest(echo) = icmp.icmp_type() {
-                    self.pinged(family, echo.id, time);
-                }
-            }
-            _ if sent => {}
             Some(TransportSlice::Udp(udp)) => {
                 let probe = self.probe_of(from, to, udp.source_port(), udp.destination_port());
                 if let Some((probe, false)) = probe {
@@ -192,6 +158,35 @@ impl Reader {
                 _ => {}
             },
             None => {}
+        }
+    }
+
+    fn take_tcp(&mut self, time: Duration, sent: bool, (from, to, ip): (IpAddr, IpAddr, &str), tcp: &TcpSlice) {
+        let ports = (tcp.source_port(), tcp.destination_port());
+        let Some((probe, outward)) = self.probe_of(from, to, ports.0, ports.1) else { return };
+        let family = Family::of(from);
+        if probe.needs_etcd() {
+            self.take_of_etcd(family, probe, sent && outward && tcp.syn(), time);
+            return;
+        }
+        let client_port = if outward { ports.0 } else { ports.1 };
+        let flow = self.flows.entry((family, client_port, probe.port())).or_default();
+        let entry = self.wire.entry((family, probe)).or_default();
+        if outward && sent {
+            entry.0.extend(flow.sent(tcp, time).filter(|_| time < self.mended));
+        } else if !outward && !sent && !flow.is_about_closing(tcp) {
+            // A keepalive counts from when the connection was made.
+            let began = flow.began.unwrap_or(self.clock);
+            let origin = if probe == Probe::Keepalive { began } else { began.max(self.clock) };
+            let text = format!("{} {ip}", flow.heard(tcp));
+            let is_bare = is_bare(tcp);
+            // How many segments one acknowledgment is about depends on when the peer's kernel runs.
+            if flow.last_was_bare && is_bare && tcp.options().len() <= TIMESTAMPS {
+                entry.1.last_mut().unwrap().1 = text;
+            } else {
+                entry.1.push((since(time, origin), text));
+            }
+            flow.last_was_bare = is_bare;
         }
     }
 
@@ -358,21 +353,38 @@ fn ip_header(packet: &SlicedPacket) -> Option<(IpAddr, IpAddr, String)> {
     match packet.net.as_ref()? {
         NetSlice::Ipv4(ip) => {
             let ip = ip.header();
-            let text = header4(ip.ttl(), ip.dont_fragment(), ip.identification(), ip.dcp().value());
-            Some((ip.source_addr().into(), ip.destination_addr().into(), text))
+            Some((ip.source_addr().into(), ip.destination_addr().into(), header4(&ip)))
         }
         NetSlice::Ipv6(ip) => {
             let ip = ip.header();
-            let text = format!("hops {} class {}", ip.hop_limit(), ip.traffic_class());
-            Some((ip.source_addr().into(), ip.destination_addr().into(), text))
+            Some((ip.source_addr().into(), ip.destination_addr().into(), header6(&ip)))
         }
         NetSlice::Arp(_) => None,
     }
 }
 
-fn header4(ttl: u8, df: bool, id: u16, tos: u8) -> String {
-    let numbered = if id == 0 { "no id" } else { "id" };
-    format!("ttl {ttl}{} {numbered} tos {tos}", if df { " DF" } else { "" })
+fn header4(ip: &Ipv4HeaderSlice) -> String {
+    let numbered = if ip.identification() == 0 { "no id" } else { "id" };
+    format!("ttl {}{} {numbered} tos {}", ip.ttl(), if ip.dont_fragment() { " DF" } else { "" }, ip.dcp().value())
+}
+
+fn header6(ip: &Ipv6HeaderSlice) -> String {
+    format!("hops {} class {}", ip.hop_limit(), ip.traffic_class())
+}
+
+/// The identifier of an echo request.
+fn echo_request(transport: &TransportSlice) -> Option<u16> {
+    match transport {
+        TransportSlice::Icmpv4(icmp) => match icmp.icmp_type() {
+            Icmpv4Type::EchoRequest(echo) => Some(echo.id),
+            _ => None,
+        },
+        TransportSlice::Icmpv6(icmp) => match icmp.icmp_type() {
+            Icmpv6Type::EchoRequest(echo) => Some(echo.id),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// What a quoted packet was.
@@ -389,26 +401,18 @@ fn quote(bytes: &[u8]) -> Option<(IpAddr, String, About)> {
     let (to, header) = match packet.net.as_ref()? {
         LaxNetSlice::Ipv4(ip) => {
             let ip = ip.header();
-            let text = header4(ip.ttl(), ip.dont_fragment(), ip.identification(), ip.dcp().value());
-            (ip.destination_addr().into(), text)
+            (ip.destination_addr().into(), header4(&ip))
         }
         LaxNetSlice::Ipv6(ip) => {
             let ip = ip.header();
-            (ip.destination_addr().into(), format!("hops {} class {}", ip.hop_limit(), ip.traffic_class()))
+            (ip.destination_addr().into(), header6(&ip))
         }
         LaxNetSlice::Arp(_) => return None,
     };
     let about = match packet.transport? {
         TransportSlice::Tcp(tcp) => About::Port("TCP", tcp.destination_port()),
         TransportSlice::Udp(udp) => About::Port("UDP", udp.destination_port()),
-        TransportSlice::Icmpv4(icmp) => match icmp.icmp_type() {
-            Icmpv4Type::EchoRequest(echo) => About::Echo(echo.id),
-            _ => return None,
-        },
-        TransportSlice::Icmpv6(icmp) => match icmp.icmp_type() {
-            Icmpv6Type::EchoRequest(echo) => About::Echo(echo.id),
-            _ => return None,
-        },
+        icmp => About::Echo(echo_request(&icmp)?),
     };
     Some((to, header, about))
 }

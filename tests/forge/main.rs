@@ -68,9 +68,7 @@ fn check_writes(client: &mut TcpStream) {
 fn from_the_clients_namespace_an_idle_client_reads_end_of_file() {
     for peer in PEERS {
         let net = Net::wire();
-        let listener = net.listen(at(peer));
-        let mut client = net.connect(at(peer));
-        let _server = listener.accept().unwrap();
+        let (mut client, _server) = net.pair(at(peer));
         net.silence_at_client(at(peer).ip());
         assert!(check(&net.client, &mut client, How::Fin) < Duration::from_millis(50));
         check_writes(&mut client);
@@ -81,9 +79,7 @@ fn from_the_clients_namespace_an_idle_client_reads_end_of_file() {
 fn from_the_peers_namespace_an_idle_client_reads_end_of_file() {
     for peer in PEERS {
         let net = Net::wire();
-        let listener = net.listen(at(peer));
-        let mut client = net.connect(at(peer));
-        let _server = listener.accept().unwrap();
+        let (mut client, _server) = net.pair(at(peer));
         net.silence_at_peer();
         assert!(check(&net.peer, &mut client, How::Fin) < Duration::from_millis(50));
         check_writes(&mut client);
@@ -94,9 +90,7 @@ fn from_the_peers_namespace_an_idle_client_reads_end_of_file() {
 fn from_a_router_an_idle_client_reads_end_of_file() {
     for peer in ["10.77.2.1", "fd77:2::1"] {
         let net = Net::routed();
-        let listener = net.listen(at(peer));
-        let mut client = net.connect(at(peer));
-        let _server = listener.accept().unwrap();
+        let (mut client, _server) = net.pair(at(peer));
         check(net.router.as_ref().unwrap(), &mut client, How::Fin);
     }
 }
@@ -177,9 +171,7 @@ fn nor_does_it_help_a_server_that_was_called() {
 fn a_client_that_is_read_to_reads_all_that_came_and_then_end_of_file() {
     for (peer, at_client) in PEERS.iter().flat_map(|peer| [(peer, true), (peer, false)]) {
         let net = Net::wire();
-        let listener = net.listen(at(peer));
-        let mut client = net.connect(at(peer));
-        let (mut server, _) = listener.accept().unwrap();
+        let (mut client, mut server) = net.pair(at(peer));
         thread::spawn(move || while server.write_all(&[7; 4096]).is_ok() {});
         let reader = watch(&client);
         thread::sleep(Duration::from_millis(100));
@@ -196,9 +188,7 @@ fn a_client_that_is_read_to_reads_all_that_came_and_then_end_of_file() {
 #[test]
 fn a_client_that_writes_is_cut_off_whether_the_refusal_or_the_end_comes_first() {
     let net = Net::wire();
-    let listener = net.listen(at(PEERS[0]));
-    let mut client = net.connect(at(PEERS[0]));
-    let (mut server, _) = listener.accept().unwrap();
+    let (mut client, mut server) = net.pair(at(PEERS[0]));
     thread::spawn(move || while server.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {});
     let ending = ending(&client, How::Fin);
     let writing = thread::spawn(move || {
@@ -223,9 +213,7 @@ fn a_client_that_writes_is_cut_off_whether_the_refusal_or_the_end_comes_first() 
 fn a_peer_that_tells_nothing_is_not_waited_for_and_the_client_is_asked() {
     for peer in PEERS {
         let net = Net::wire();
-        let listener = net.listen(at(peer));
-        let mut client = net.connect(at(peer));
-        let _server = listener.accept().unwrap();
+        let (mut client, _server) = net.pair(at(peer));
         net.silence_at_client(at(peer).ip());
         net.deafen_peer();
         let watcher = watch(&client);
@@ -272,9 +260,7 @@ fn a_thousand_connections_end_in_one_go() {
 #[test]
 fn a_connection_that_is_gone_or_was_ended_before_is_told_from_one_that_does_not_answer() {
     let net = Net::wire();
-    let listener = net.listen(at(PEERS[0]));
-    let half = net.connect(at(PEERS[0]));
-    let (server, _) = listener.accept().unwrap();
+    let (half, server) = net.pair(at(PEERS[0]));
     server.shutdown(Shutdown::Write).unwrap();
     let strange = |client: &str| Ending { peer: at(PEERS[0]), client: client.parse().unwrap(), how: How::Fin };
     let endings = [strange("10.77.0.1:9"), ending(&half, How::Fin), strange("10.77.0.99:9")];

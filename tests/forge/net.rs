@@ -139,6 +139,13 @@ impl Net {
         self.peer.run(|| TcpListener::bind(address)).unwrap().unwrap()
     }
 
+    /// A connection of the client: its end, and the peer's.
+    pub(crate) fn pair(&self, peer: SocketAddr) -> (TcpStream, TcpStream) {
+        let listener = self.listen(peer);
+        let client = self.connect(peer);
+        (client, listener.accept().unwrap().0)
+    }
+
     /// A connection from the client's namespace.
     pub(crate) fn connect(&self, address: SocketAddr) -> TcpStream {
         self.client.run(|| TcpStream::connect(address)).unwrap().unwrap()

@@ -3,21 +3,21 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
+use crate::commands::table;
 use crate::lab::{self, EtcdStatus, Health, Made, Node, NodeStatus, Removed, Status};
 
 /// The version of the JSON documents.
 const FORMAT: u32 = 1;
 
 pub(super) fn made_text(lab: &str, made: &Made) -> String {
-    let mut table = table(["node", "namespace", "addresses"]);
+    let mut table = table::new(["node", "namespace", "addresses"]);
     for node in &made.nodes {
         table.add_row([node.name.clone(), node.netns.clone(), addresses(&node.addresses)]);
     }
     let seconds = made.quorum_after.as_secs_f64();
-    format!("{}quorum after {seconds:.1} s; logs in {}\n", text(&table), lab::log_directory(lab).display())
+    format!("{}quorum after {seconds:.1} s; logs in {}\n", table::text(&table), lab::log_directory(lab).display())
 }
 
 pub(super) fn made_json(lab: &str, made: &Made) -> String {
@@ -65,7 +65,7 @@ pub(super) fn status_text(all: &[Status]) -> String {
 }
 
 fn one_status_text(status: &Status) -> String {
-    let mut table = table(["node", "namespace", "addresses", "link", "etcd", "seen from the agent"]);
+    let mut table = table::new(["node", "namespace", "addresses", "link", "etcd", "seen from the agent"]);
     for node in &status.nodes {
         let plugged = node.plugged.map_or("", |plugged| if plugged { "plugged" } else { "unplugged" });
         let namespace = if node.exists { node.node.netns.clone() } else { "missing".to_owned() };
@@ -80,7 +80,7 @@ fn one_status_text(status: &Status) -> String {
         ]);
     }
     let quorum = if status.quorum() { "has a quorum" } else { "has no quorum that the agent could see" };
-    format!("lab {}: {quorum}\n{}", status.lab, text(&table))
+    format!("lab {}: {quorum}\n{}", status.lab, table::text(&table))
 }
 
 pub(super) fn status_json(all: &[Status]) -> String {
@@ -128,20 +128,6 @@ fn health(health: &Health) -> String {
 
 fn addresses(addresses: &[IpAddr]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
-}
-
-/// Without borders, and with no padding behind the last column.
-fn text(table: &Table) -> String {
-    table.trim_fmt() + "\n"
-}
-
-fn table<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header);
-    table.column_iter_mut().for_each(|column| {
-        column.set_padding((0, 2));
-    });
-    table
 }
 
 fn line(value: &Value) -> String {

@@ -10,9 +10,9 @@ use super::telemetry;
 use super::words::Look;
 use super::world::World;
 use crate::cluster::{self, Snapshot, View};
+use crate::commands::probe::Report;
 use crate::commands::{peers, shown};
 use crate::model::observation::Observation;
-use crate::model::signature::judge;
 use crate::record::Event;
 use crate::scenario::Condition;
 use crate::scenario::file::{ClusterTest, CommandTest, Names, Test};
@@ -70,16 +70,11 @@ impl Player<'_> {
             crate::probe::look(&place.ns, &targets, &options).map(|seen| (seen, start.elapsed()))
         });
         let (seen, took) = looked?.context("interrupted")??;
-        let verdict = look.args.expect.map(|expect| judge(expect, &seen));
-        let so = verdict.as_ref().is_none_or(|verdict| verdict.met);
-        let what = format!("{}: {}", shown::typed(&look.args.peers), in_short(&seen));
-        let report = serde_json::json!({
-            "format": crate::commands::probe::FORMAT,
-            "took_ms": took.as_secs_f64() * 1e3,
-            "timeout_ms": look.args.timeout.as_secs_f64() * 1e3,
-            "observations": seen,
-            "verdict": verdict,
-        });
+        let report = Report::of(&look.args, None, seen);
+        let so = report.verdict.as_ref().is_none_or(|verdict| verdict.met);
+        let what = format!("{}: {}", shown::typed(&look.args.peers), in_short(&report.observations));
+        let mut report = serde_json::to_value(report)?;
+        report["took_ms"] = (took.as_secs_f64() * 1e3).into();
         let event = Event::Probe { from: label, text: what.clone(), report };
         self.record.add(Some(&self.step), event);
         Ok(Seen { so, what })

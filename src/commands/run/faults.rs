@@ -65,6 +65,8 @@ struct Inner {
     standing: Vec<Standing>,
     /// What was lifted and is not recorded yet: a signal lifts at once, and the player records afterwards.
     lifted: Vec<Lifted>,
+    /// What is in the record, and the player has not heard of.
+    recorded: Vec<Lifted>,
     /// After a signal no more are made.
     closed: bool,
     sockets: Sockets,
@@ -91,9 +93,11 @@ impl Faults {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Puts in force what `plan` makes, by `write`, and gives what `look` makes of it.
+    /// Puts in force what `plan` makes, by `write`, and gives what `look` makes of it, which comes into the record behind
+    /// the end of what was replaced.
     pub(super) fn put<T>(
         &self,
+        record: &Record,
         step: &str,
         plan: impl FnOnce(&mut Sockets) -> Result<Plans>,
         write: impl FnOnce(Plans) -> Result<Vec<Written>>,
@@ -109,6 +113,7 @@ impl Faults {
         }
         let mut written = write(planned?)?;
         inner.make_room(written.iter())?;
+        inner.record(record, Some(step));
         // Where a partition has only taken another away there is nothing to be lifted.
         written.retain(|one| !one.planned.rules.tables.is_empty());
         let name = written.first().map_or_else(String::new, |one| one.planned.fault.name.to_string());
@@ -186,13 +191,11 @@ impl Faults {
         inner.lift(None)
     }
 
-    /// Puts what was lifted into the record; gives it.
+    /// Puts what was lifted into the record; gives all that the player has not heard of.
     pub(super) fn record(&self, record: &Record, step: Option<&str>) -> Vec<Lifted> {
-        let lifted = std::mem::take(&mut self.lock().lifted);
-        for fault in &lifted {
-            record.add(step, Event::Healed { name: fault.name.clone(), packets: fault.packets });
-        }
-        lifted
+        let mut inner = self.lock();
+        inner.record(record, step);
+        std::mem::take(&mut inner.recorded)
     }
 }
 
@@ -204,6 +207,13 @@ impl Fault {
 }
 
 impl Inner {
+    fn record(&mut self, record: &Record, step: Option<&str>) {
+        for fault in self.lifted.drain(..) {
+            record.add(step, Event::Healed { name: fault.name.clone(), packets: fault.packets });
+            self.recorded.push(fault);
+        }
+    }
+
     /// Those that `new` has replaced are no longer ours to lift, and what they met is known from then.
     fn make_room<'a>(&mut self, new: impl Iterator<Item = &'a Written>) -> Result<()> {
         for one in new {

@@ -10,6 +10,7 @@ use super::words::{self, Elsewhere};
 use super::world::World;
 use crate::commands::apply::{self, Written};
 use crate::commands::hosts::{self, Standing};
+use crate::commands::plan::Planned;
 use crate::commands::{flap, lockout, partition, shown, together};
 use crate::record::{Event, Record};
 use crate::scenario::file::Names;
@@ -27,6 +28,7 @@ impl Player<'_> {
         let (kind, args, then) = fault.args(self.world)?;
         let (world, record, step) = (self.world, self.record, self.step.clone());
         let notes = self.faults.put(
+            record,
             &step,
             |sockets| apply::plan_all(places, kind, &args, |place| sockets.of(place)),
             |planned| apply::put(planned, args.aim.replace),
@@ -48,13 +50,9 @@ impl Player<'_> {
         let planned = flap::plan_all(flap.places(self.world)?, kind, &fault)?;
         let Some((first, _)) = planned.first() else { return Ok(()) };
         let name = first.fault.name.to_string();
-        let (mut nodes, mut rules) = (Vec::new(), Vec::new());
-        for (plan, _) in &planned {
-            nodes.extend(self.world.owners(&plan.fault.peers));
-            let file = rules_file(&self.step, &name, &plan.place.label);
-            rules.push(self.record.file(&file, plan.rules.to_string().as_bytes()));
-        }
-        nodes.dedup();
+        let plans = planned.iter().map(|(plan, _)| plan);
+        let nodes = broken(self.world, plans.clone());
+        let rules = plans.map(|plan| rules_of(self.record, &self.step, plan)).collect();
         let faults = planned.iter().map(|(plan, _)| shown::document(&plan.place.label, &plan.fault)).collect();
         self.record.add(Some(&self.step), Event::Fault { name: name.clone(), text, nodes, rules, faults });
         let (record, step) = (self.record.clone(), self.step.clone());
@@ -81,6 +79,7 @@ impl Player<'_> {
         let (seats, name) = (world.reopened()?, cut.args.name.as_ref());
         let mut spread = Duration::ZERO;
         self.faults.put(
+            record,
             step,
             |sockets| partition::plan(seats, &partition, name, cut.lifetime(), |place| sockets.of(place)),
             |planned| {
@@ -156,18 +155,23 @@ impl Player<'_> {
 }
 
 fn in_force(world: &World, record: &Record, title: &str, fault: &Fault) -> Event {
-    let mut nodes = Vec::new();
-    let mut rules = Vec::new();
-    for one in &fault.written {
-        let (place, planned) = (&one.planned.place.label, &one.planned.fault);
-        let owners = world.owners(&planned.peers);
-        nodes.extend(if owners.is_empty() { vec![place.clone()] } else { owners });
-        rules.push(rules_of(record, fault, one));
-    }
-    nodes.sort();
-    nodes.dedup();
+    let plans = fault.written.iter().map(|one| &one.planned);
+    let nodes = broken(world, plans.clone());
+    let rules = plans.map(|plan| rules_of(record, &fault.step, plan)).collect();
     let faults = fault.written.iter().map(apply::document).collect();
     Event::Fault { name: fault.name.clone(), text: title.to_owned(), nodes, rules, faults }
+}
+
+/// The nodes that seem broken, or else the places where the rules are.
+fn broken<'a>(world: &World, plans: impl Iterator<Item = &'a Planned>) -> Vec<String> {
+    let of_one = |plan: &Planned| {
+        let owners = world.owners(&plan.fault.peers);
+        if owners.is_empty() { vec![plan.place.label.clone()] } else { owners }
+    };
+    let mut nodes: Vec<_> = plans.flat_map(of_one).collect();
+    nodes.sort();
+    nodes.dedup();
+    nodes
 }
 
 /// What a partition is to one node: those that it no longer hears.
@@ -175,7 +179,7 @@ fn deaf(world: &World, record: &Record, fault: &Fault, one: &Written) -> Event {
     let mut unheard: Vec<_> = one.planned.fault.peers.iter().filter_map(|peer| peer.label.clone()).collect();
     unheard.sort();
     unheard.dedup();
-    let rules = vec![rules_of(record, fault, one)];
+    let rules = vec![rules_of(record, &fault.step, &one.planned)];
     let text = format!("hears nothing of {}", unheard.join(", "));
     let place = &one.planned.place;
     let nodes = vec![world.node_at(&place.ns).unwrap_or(&place.label).to_owned()];
@@ -186,7 +190,7 @@ fn rules_file(step: &str, name: &str, place: &str) -> String {
     format!("rules/{step}.{name}.{}.nft", place.replace(['/', ' '], "-"))
 }
 
-fn rules_of(record: &Record, fault: &Fault, one: &Written) -> String {
-    let file = rules_file(&fault.step, &fault.name, &one.planned.place.label);
-    record.file(&file, one.planned.rules.to_string().as_bytes())
+fn rules_of(record: &Record, step: &str, plan: &Planned) -> String {
+    let file = rules_file(step, &plan.fault.name.to_string(), &plan.place.label);
+    record.file(&file, plan.rules.to_string().as_bytes())
 }

@@ -1,6 +1,6 @@
 //! The end of a scenario that somebody asks for by a signal.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,15 +30,19 @@ impl Stop {
         Ok(stop)
     }
 
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Asks for the end.
     pub(super) fn tell(&self) {
-        *self.0.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = true;
+        *self.lock() = true;
         self.0.1.notify_all();
     }
 
     /// Whether it was asked for.
     pub(super) fn is_told(&self) -> bool {
-        *self.0.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        *self.lock()
     }
 
     /// Does something that cannot be stopped, by a thread of its own. When the end is asked for first, that thread is
@@ -58,13 +62,13 @@ impl Stop {
 
     /// Sleeps; false when the end was asked for meanwhile.
     pub(super) fn sleep_until(&self, until: Instant) -> bool {
-        let mut told = self.0.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut told = self.lock();
         while !*told {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            told = self.0.1.wait_timeout(told, left).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            told = self.0.1.wait_timeout(told, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         !*told
     }

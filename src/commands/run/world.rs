@@ -40,7 +40,7 @@ impl World {
             (scenario.env.clone(), std::env::temp_dir().join(format!("playdead-run-{}", std::process::id())));
         let own = scenario.nodes.as_ref().map(|nodes| Ok(nodes.0.clone()));
         let lab = lab.or(scenario.lab.as_deref());
-        if let Some(mut nodes) = own.or_else(|| nodes.map(cluster::read_nodes)).transpose()? {
+        if let Some(mut nodes) = own.or_else(|| nodes.map(crate::commands::nodes::of_file)).transpose()? {
             for node in &mut nodes {
                 in_its_lab(node, lab)?;
             }

@@ -5,9 +5,10 @@ mod hosts_rig;
 
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use hosts_rig::{Hosts, stderr_of};
+use hosts_rig::{Hosts, ip, stderr_of};
 use nix::sys::signal::Signal;
 
 const THREE: [&str; 3] = ["a", "b", "c"];
@@ -428,4 +429,64 @@ fn what_a_scenario_cannot_do_on_other_hosts_is_told_with_its_line() {
         assert!(said.contains(what), "{step}: {said}");
     }
     assert_eq!(THREE.map(|host| hosts.listed(host)), ["", "", ""]);
+}
+
+/// What one who is logged in on host a by ssh from x does there.
+fn by_session(hosts: &Hosts, words: &str) -> Output {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &hosts.ns("x"), "ssh", "-F", &hosts.path("config"), "root@a", "--", words]);
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn a_fault_that_cuts_the_session_by_which_it_is_made_is_refused() {
+    let hosts = Hosts::up();
+    let a = hosts.ns("a");
+    ip(&format!("-n {a} link add e1 type veth peer name e2"));
+    ip(&format!("-n {a} addr add 10.96.0.1/24 dev e1"));
+    ip(&format!("-n {a} link set e1 up"));
+    ip(&format!("-n {a} link set e2 up"));
+    ip(&format!("-n {a} route add default via 10.96.0.254 dev e1"));
+    for (fault, whom) in [
+        ("dead-host 10.97.0.4", "the SSH connection from 10.97.0.4:"),
+        ("dead-host 10.97.0.1 --hold", "to 10.97.0.1:22 that you work by"),
+        ("dead-process 10.97.0.1:20-30 --for 1s", "the SSH connection"),
+        ("flap lossy 10.97.0.0/29 --percent 50 --up 1s --down 1s", "the SSH connection"),
+        ("dead-host 10.96.0.0/24", "the default gateway 10.96.0.254"),
+        // Neither the environment nor the parent tells of it: sudo forgets the one, a multiplexer's server the other.
+        ("dead-host 10.97.0.4 --name forgotten", "the SSH connection"),
+    ] {
+        let without = if fault.ends_with("forgotten") { "env -u SSH_CONNECTION " } else { "" };
+        let output = by_session(&hosts, &format!("{without}playdead {fault}"));
+        let said = stderr_of(&output);
+        assert!(output.status.code() == Some(2) && said.contains(whom) && said.contains("--allow-lockout"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    let orphan = hosts.path("orphan");
+    let script =
+        format!("(setsid sh -c 'sleep 0.5; playdead dead-host 10.97.0.4 2>{orphan}; echo >>{orphan}' &) >&- 2>&-");
+    assert!(by_session(&hosts, &script).status.success());
+    let start = Instant::now();
+    while !std::fs::read_to_string(&orphan).is_ok_and(|said| said.ends_with('\n')) {
+        assert!(start.elapsed() < Duration::from_secs(5), "nothing was said");
+    }
+    // The session has ended by then: there is nothing left to be cut.
+    assert_eq!(std::fs::read_to_string(&orphan).unwrap().trim(), "");
+    hosts.heal(&["a"]);
+    // These do not cut it, or are meant.
+    for fault in [
+        "dead-host 10.97.0.2",
+        "dead-process 10.97.0.1:7000",
+        "hush 10.97.0.1:22",
+        "dead-host 10.97.0.4 --with 10.97.0.3",
+        "dead-host 10.97.0.4 --proto udp",
+        "dead-host 10.96.0.254",
+        "dead-host 10.97.0.4 --allow-lockout --for 1s",
+        "dead-host 10.97.0.4 --dry-run",
+    ] {
+        let output = by_session(&hosts, &format!("playdead {fault}"));
+        assert!(output.status.success(), "{fault}: {}", stderr_of(&output));
+        hosts.heal(&["a"]);
+    }
+    assert_eq!(hosts.listed("a"), "");
 }

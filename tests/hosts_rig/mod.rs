@@ -368,7 +368,7 @@ pub(crate) fn stderr_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn ip(line: &str) -> String {
+pub(crate) fn ip(line: &str) -> String {
     let output = Command::new("ip").args(line.split_whitespace()).output().unwrap();
     assert!(output.status.success(), "ip {line}: {output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()

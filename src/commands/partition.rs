@@ -51,7 +51,8 @@ pub struct PartitionArgs {
     /// What the partition is called [default: made of the groups].
     #[arg(long, value_name = "NAME")]
     pub name: Option<Name>,
-    /// Replace the faults of that name, and any that breaks the same nodes, in the same transactions.
+    /// Replace the faults of that name, and any that breaks the same nodes, in the same transactions; of a partition
+    /// that it meets anywhere, all.
     #[arg(long)]
     pub replace: bool,
     /// Print who would hear whom, and each node's rules as `nft -f` text, and change nothing.

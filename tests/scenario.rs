@@ -331,6 +331,34 @@ fn a_signal_heals_everything_and_is_told() {
     }
 }
 
+#[test]
+fn what_cannot_be_put_right_is_named_and_a_second_signal_gives_it_up() {
+    let lab = Lab::up(1);
+    let nodes: String = ["a", "b"]
+        .map(|name| {
+            format!("[nodes.{name}]\nnetns = \"LAB-agent\"\ncommands = {{ kill = \"true\", start = \"sleep 1001\" }}\n")
+        })
+        .concat();
+    let text = format!("{nodes}[[steps]]\nkill = [\"a\", \"b\"]\n[[steps]]\nsleep = \"60s\"\n");
+    let mut run = playdead();
+    run.args(["run", &lab.file("hangs.toml", &text)]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = run.spawn().unwrap();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+    let tell = || kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
+    tell();
+    std::thread::sleep(Duration::from_millis(1500));
+    let start = Instant::now();
+    tell();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    for node in ["a", "b"] {
+        assert!(said.contains(&format!("node {node}: `sleep 1001` did not end at a signal")), "{said}");
+    }
+    assert!(said.contains("not restored: ") && !said.contains("all is healed"), "{said}");
+}
+
 /// Whatever step it comes in, the end is that somebody wanted it.
 #[test]
 fn a_signal_in_the_middle_of_a_look_or_a_command_is_no_result_of_it() {

@@ -299,14 +299,21 @@ impl<'a> Player<'a> {
         }
         errors.extend(self.undo().err());
         self.bar.finish_and_clear();
+        let left: Vec<_> = errors.iter().map(|error| format!("{error:#}")).collect();
         let (outcome, error) = match result {
             Err(Failure::Interrupted) => {
-                (Outcome::Interrupted, Some(anyhow!("interrupted by a signal; all is healed")))
+                let then = if left.is_empty() { "all is healed".to_owned() } else { left.join("; ") };
+                (Outcome::Interrupted, Some(anyhow!("interrupted by a signal; {then}")))
             }
-            Err(Failure::Error(error)) => (Outcome::Broken, Some(error)),
+            Err(Failure::Error(error)) => {
+                // Beside the reason, which is told last.
+                left.iter().for_each(|left| out::error(left));
+                (Outcome::Broken, Some(error))
+            }
             Ok(()) | Err(Failure::Unmet(_) | Failure::Deadlock(_)) if self.failed.is_empty() => (Outcome::Passed, None),
             Ok(()) | Err(Failure::Unmet(_) | Failure::Deadlock(_)) => (Outcome::Unmet, None),
         };
+        self.failed.extend(left);
         let ended = Ended { outcome, failed: self.failed, error };
         errors.into_iter().fold(ended, |ended, error| ended.or_else_error(Err(error)))
     }

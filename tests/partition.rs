@@ -111,6 +111,19 @@ fn what_replaces_a_part_of_a_partition_replaces_all_of_it() {
 }
 
 #[test]
+fn nodes_in_one_namespace_can_be_on_one_side() {
+    let lab = Lab::up(2);
+    let nodes = [("a", "etcd1"), ("b", "etcd1"), ("c", "etcd2")];
+    let nodes = nodes.map(|(name, host)| format!("[nodes.{name}]\nnetns = \"LAB-{host}\"\n")).concat();
+    let file = lab.file("nodes.toml", &nodes);
+    lab.done(&format!("--nodes {file} partition a,b c --for 60s"));
+    assert!(!lab.pings("etcd1", "etcd2") && lab.pings("etcd1", "agent"));
+    lab.done("--node LAB/etcd1 --node LAB/etcd2 heal");
+    let refused = lab.run(&format!("--nodes {file} partition a b,c"));
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+}
+
+#[test]
 fn it_lasts_as_long_as_its_lease_or_its_command_and_all_or_nothing_is_written() {
     let lab = Lab::up(3);
     let command = format!("ip netns exec {}-etcd1 ping -q -c1 -W1 etcd2", lab.name);

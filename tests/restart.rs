@@ -41,12 +41,14 @@ fn a_deadlock_that_was_to_be_found_is_as_expected_and_the_scenario_goes_on() {
         restart = { nodes = ["etcd2", "etcd3"], order = "all-at-once", ready = "quorum" }
         [[steps]]
         restart = { nodes = ["etcd2", "etcd3"], ready = "quorum", deadlock = true }
+        [[steps]]
+        run = { command = "true" }
         "#;
     let output = lab.run(&format!("run {} --lab LAB", lab.file("known.toml", text)));
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains("FAILED step 4") && said.contains("a deadlock was to be found"), "{said}");
-    assert_eq!(said.matches(": ok [").count(), 3, "{said}");
+    assert_eq!(said.matches(": ok [").count(), 4, "{said}");
 }
 
 #[test]

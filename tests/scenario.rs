@@ -154,6 +154,28 @@ fn what_is_waited_for_in_vain_ends_the_scenario() {
 }
 
 #[test]
+fn a_command_that_is_expected_has_no_more_time_than_the_expectation() {
+    let lab = Lab::up(1);
+    let play = Play::new(&lab, "hangs", "[[steps]]\nexpect = { command = \"sleep 30\", within = \"1s\" }\n");
+    let events = play.ends_with(3);
+    let took = of(&events, "expect")[0]["took_ms"].as_f64().unwrap();
+    assert!((1000.0..5000.0).contains(&took), "{took}");
+}
+
+#[test]
+fn a_full_disk_under_the_record_is_nothing_to_a_command() {
+    let lab = Lab::up(1);
+    let tiny = Tiny::mount(&lab);
+    let steps = "[[steps]]\nrun = { command = \"head -c 100000 /dev/zero\" }\n";
+    let play = Play { out: tiny.0.join("out"), ..Play::new(&lab, "full", steps) };
+    let output = play.run("");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("/dev/zero: ok ["), "{output:?}");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(said.contains("the record is not whole: "), "{said}");
+}
+
+#[test]
 fn a_fault_that_hits_nothing_is_told_and_fails_where_hits_are_required() {
     let lab = Lab::up(1);
     let steps = "[[steps]]\nfault = \"dead-process 192.0.2.1:1 --node agent --name idle\"\n[[steps]]\nheal = \"idle\"";
@@ -510,5 +532,7 @@ fn a_flap_goes_on_while_the_scenario_does_and_each_edge_is_in_the_record() {
     let met = of(&events, "healed").into_iter().find(|one| one["name"] == "shaky").unwrap();
     assert!(met["packets"][0].as_u64().unwrap() > 0, "{met}");
     assert!(play.read("timeline.svg").contains("comes and goes"));
+    let over: Vec<_> = of(&events, "over").iter().map(|one| one["name"].clone()).collect();
+    assert_eq!(over, ["short"], "the other was healed");
     assert_eq!(lab.listed("agent"), "");
 }

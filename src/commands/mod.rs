@@ -147,10 +147,10 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
 fn broken(verb: &Verb) -> Option<(Kind, &FaultArgs, Option<&OsStr>)> {
     Some(match verb {
         Verb::DeadHost(args) => (Kind::DeadHost, args, None),
-        Verb::DeadProcess(args) => (Kind::DeadProcess(args.death.open_connections), &args.fault, None),
+        Verb::DeadProcess(args) => (args.death.kind(), &args.fault, None),
         Verb::Hush(args) => (Kind::Hush, &args.fault, args.then.as_deref()),
         Verb::HungProcess(args) => (Kind::HungProcess(args.hang.backlog), &args.fault, None),
-        Verb::Unreachable(args) => (Kind::Unreachable(args.error.code), &args.fault, None),
+        Verb::Unreachable(args) => (args.error.kind(), &args.fault, None),
         Verb::Lossy(args) => {
             let seed = args.seed.unwrap_or_else(random_seed);
             (args.loss.kind(seed.into()), &args.fault, None)

@@ -12,6 +12,8 @@ use crate::record::Event;
 use crate::scenario::file::{Order, Ready, Restart, Verb};
 
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long a command may take that says whether a node is ready.
+const ONE_CHECK: Duration = Duration::from_secs(10);
 
 impl Player<'_> {
     pub(super) fn restart(&mut self, how: &Restart) -> Result<(), Failure> {
@@ -46,7 +48,9 @@ impl Player<'_> {
         let seen = self.members_now()?;
         let runs = |node: &String| seen.as_ref().and_then(|seen| seen.view(node, None)).is_some_and(View::is_live);
         let (running, down): (Vec<_>, Vec<_>) = nodes.iter().cloned().partition(runs);
-        running.iter().for_each(|node| self.note(&format!("{node} runs already")));
+        for node in &running {
+            self.note(&format!("{node} runs already"));
+        }
         self.do_to_all(&down, Verb::Start)
     }
 
@@ -57,7 +61,7 @@ impl Player<'_> {
         loop {
             let seen = self.members_now()?;
             let view = seen.as_ref().and_then(|seen| seen.view(node, None));
-            (_, why) = match self.is_ready(&how.ready, view, node)? {
+            (_, why) = match self.is_ready(&how.ready, view, node, how.within.0.saturating_sub(start.elapsed()))? {
                 (true, why) => {
                     let took_ms = start.elapsed().as_secs_f64() * 1e3;
                     let what = format!("{node} {ready}");
@@ -90,9 +94,15 @@ impl Player<'_> {
     }
 
     /// Whether it is ready, and what was seen.
-    fn is_ready(&mut self, ready: &Ready, view: Option<&View>, node: &str) -> Result<(bool, String), Failure> {
+    fn is_ready(
+        &mut self,
+        ready: &Ready,
+        view: Option<&View>,
+        node: &str,
+        within: Duration,
+    ) -> Result<(bool, String), Failure> {
         if let Ready::Command(command) = ready {
-            return self.passes(command, node);
+            return self.passes(command, node, within.min(ONE_CHECK));
         }
         let view = view.with_context(|| format!("{node} is no member that can be asked: use ready.command"))?;
         let why = super::telemetry::why(view).unwrap_or_else(|| "the cluster answers through it".into());
@@ -109,12 +119,13 @@ impl Player<'_> {
         })
     }
 
-    fn passes(&mut self, command: &str, node: &str) -> Result<(bool, String), Failure> {
+    fn passes(&mut self, command: &str, node: &str, within: Duration) -> Result<(bool, String), Failure> {
         self.outputs = 0;
         let name = self.output_name();
         let command = format!("export PLAYDEAD_NODE={node}\n{command}");
-        let mut shell = Shell::start(self.world, self.record, &command, Some(node), &name)?;
-        let code = self.wait_for(&mut shell, Duration::from_secs(10))?;
+        let mut shell = Shell::start(self.world, &command, Some(node), &name)?;
+        let code = self.wait_for(&mut shell, within)?;
+        shell.keep(self.record);
         Ok((code == Some(0), code.map_or("the check hangs".into(), |code| format!("the check ends with {code}"))))
     }
 

@@ -47,6 +47,8 @@ fn what_cannot_be_meant_is_wrong_usage() {
         ("dead-host etcd://", "etcd://HOST:PORT"),
         ("dead-host etcd://127.0.0.1", "etcd://127.0.0.1"),
         ("dead-host etcd://127.0.0.1:2379?everybody", "everybody"),
+        ("dead-host 10.0.0.1 --", "nothing is behind `--`"),
+        ("partition a b --", "nothing is behind `--`"),
         ("dead-process 10.0.0.1", "10.0.0.1:PORT"),
         ("flap dead-host 10.0.0.1 --up 1s --down 1s --percent 20", "--percent is of lossy, not of dead-host"),
         ("flap lossy 10.0.0.1 --percent 5 --up 1s --down 1s --backlog 2", "--backlog is of hung-process"),

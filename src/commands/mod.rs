@@ -33,7 +33,7 @@ mod together;
 pub mod verify;
 mod verify_text;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -65,6 +65,10 @@ pub fn run() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return wrong_usage(&error),
     };
+    if has_empty_command(std::env::args_os()) {
+        out::error("nothing is behind `--`: is a variable empty? write a COMMAND, or leave `--` out");
+        return ExitCode::from(2);
+    }
     let done = dispatch(&cli);
     crate::cluster::close_connections();
     done.unwrap_or_else(|error| {
@@ -76,6 +80,12 @@ pub fn run() -> ExitCode {
             () => ExitCode::FAILURE,
         }
     })
+}
+
+/// Clap takes `--` with nothing behind it for no `--` at all, and a fault that was to last as long as `$CMD` would stay.
+fn has_empty_command(words: impl ExactSizeIterator<Item = OsString>) -> bool {
+    let last = words.len().checked_sub(1);
+    words.enumerate().find(|(_, word)| word == "--").is_some_and(|(index, _)| Some(index) == last)
 }
 
 /// Help goes to standard output as clap prints it; an error is one line, as all of ours are.

@@ -42,10 +42,11 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// # Errors
 /// The first refusal; nothing has changed then.
 pub(super) fn write(planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> Result<Together> {
-    write_when(planned, replace, || Ok(()))
+    write_when(planned, replace, &BTreeSet::new(), || Ok(()))
 }
 
-/// The same, but once all is compiled and checked, `ready` is called before it is committed; again where it has to be
+/// The same, but shares of partitions with the names in `gone`, which is of another host's, go as well; and once all is
+/// compiled and checked, `ready` is called before it is committed; again where it has to be
 /// made anew.
 ///
 /// # Errors
@@ -53,16 +54,17 @@ pub(super) fn write(planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> Result<
 pub(super) fn write_when(
     mut planned: Vec<(Planned, Arc<Nft>)>,
     replace: bool,
+    gone: &BTreeSet<Name>,
     mut ready: impl FnMut() -> Result<()>,
 ) -> Result<Together> {
     for _ in 1..TRIES {
-        match write_once(planned, replace, &mut ready) {
+        match write_once(planned, replace, gone, &mut ready) {
             Err((again, error)) if is_race(&error) => planned = again,
             other => return other.map_err(|(_, error)| error),
         }
         thread::sleep(PAUSE.mul_f64(fastrand::f64()));
     }
-    write_once(planned, replace, &mut ready).map_err(|(_, error)| error)
+    write_once(planned, replace, gone, &mut ready).map_err(|(_, error)| error)
 }
 
 fn is_race(error: &Error) -> bool {
@@ -75,9 +77,11 @@ type Failed = (Vec<(Planned, Arc<Nft>)>, Error);
 fn write_once(
     planned: Vec<(Planned, Arc<Nft>)>,
     replace: bool,
+    elsewhere: &BTreeSet<Name>,
     ready: &mut impl FnMut() -> Result<()>,
 ) -> Result<Together, Failed> {
-    let batches = partitions_met(&planned, replace).and_then(|gone| {
+    let batches = partitions_met(&planned, replace).and_then(|mut gone| {
+        gone.extend(elsewhere.iter().cloned());
         planned.iter().map(|(planned, nft)| prepare(planned, nft, replace, &gone)).collect::<Result<Vec<_>>>()
     });
     let batches = match batches.and_then(|batches| ready().map(|()| batches)) {

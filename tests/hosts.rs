@@ -39,6 +39,20 @@ fn a_partition_cuts_three_hosts_at_one_instant_and_heals_by_itself() {
 }
 
 #[test]
+fn what_replaces_a_part_of_a_partition_replaces_all_of_it_on_other_hosts_too() {
+    let hosts = Hosts::up();
+    let _listening = hosts.listen(&THREE);
+    let nodes = hosts.nodes("");
+    hosts.done("x", &format!("--nodes {nodes} partition a b,c --for 60s"));
+    hosts.done("x", &format!("--nodes {nodes} partition b a,c --for 60s --replace"));
+    assert!(hosts.connects("a", "c").is_ok() && hosts.connects("c", "a").is_ok());
+    assert!(hosts.connects("b", "c").is_err() && hosts.connects("a", "b").is_err());
+    // A host that hears everybody now has nothing left.
+    hosts.done("x", &format!("--nodes {nodes} partition a b --one-way --for 60s --replace"));
+    assert!(hosts.connects("b", "c").is_ok() && hosts.connects("a", "b").is_err());
+}
+
+#[test]
 fn a_controller_that_is_cut_off_says_so_and_the_lease_heals() {
     let hosts = Hosts::up();
     let _listening = hosts.listen(&THREE);

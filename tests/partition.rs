@@ -94,6 +94,36 @@ fn a_bridge_hears_both_sides_and_one_way_only_one_side_is_deaf() {
 }
 
 #[test]
+fn what_replaces_a_part_of_a_partition_replaces_all_of_it() {
+    let lab = Lab::up(3);
+    let play = |one: &str, other: &str| {
+        lab.file("both.toml", &format!("[[steps]]\npartition = \"etcd1 etcd2,etcd3{one}\"\n[[steps]]\npartition = \"etcd2 etcd1,etcd3 --replace{other}\"\n[[steps]]\nexpect.command = \"ip netns exec LAB-etcd1 ping -q -c1 -W1 etcd3\"\n"))
+    };
+    lab.done("partition --lab LAB etcd1 etcd2,etcd3 --for 60s");
+    lab.done("partition --lab LAB etcd2 etcd1,etcd3 --for 60s --replace");
+    assert!(!lab.pings("etcd1", "etcd2") && !lab.pings("etcd3", "etcd2") && lab.pings("etcd1", "etcd3"));
+    // A share where the new one has no rules goes, too.
+    lab.done("partition --lab LAB etcd1 etcd2 --one-way --replace --name last");
+    assert_eq!(["etcd2", "etcd3"].map(|node| lab.listed(node)), ["", ""]);
+    heal(&lab, "last");
+    let played = lab.run(&format!("run {} --lab LAB", play(" --name a", " --name b")));
+    assert!(played.status.success(), "{played:?}");
+}
+
+#[test]
+fn nodes_in_one_namespace_can_be_on_one_side() {
+    let lab = Lab::up(2);
+    let nodes = [("a", "etcd1"), ("b", "etcd1"), ("c", "etcd2")];
+    let nodes = nodes.map(|(name, host)| format!("[nodes.{name}]\nnetns = \"LAB-{host}\"\n")).concat();
+    let file = lab.file("nodes.toml", &nodes);
+    lab.done(&format!("--nodes {file} partition a,b c --for 60s"));
+    assert!(!lab.pings("etcd1", "etcd2") && lab.pings("etcd1", "agent"));
+    lab.done("--node LAB/etcd1 --node LAB/etcd2 heal");
+    let refused = lab.run(&format!("--nodes {file} partition a b,c"));
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+}
+
+#[test]
 fn it_lasts_as_long_as_its_lease_or_its_command_and_all_or_nothing_is_written() {
     let lab = Lab::up(3);
     let command = format!("ip netns exec {}-etcd1 ping -q -c1 -W1 etcd2", lab.name);

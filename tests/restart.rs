@@ -41,12 +41,40 @@ fn a_deadlock_that_was_to_be_found_is_as_expected_and_the_scenario_goes_on() {
         restart = { nodes = ["etcd2", "etcd3"], order = "all-at-once", ready = "quorum" }
         [[steps]]
         restart = { nodes = ["etcd2", "etcd3"], ready = "quorum", deadlock = true }
+        [[steps]]
+        run = { command = "true" }
         "#;
     let output = lab.run(&format!("run {} --lab LAB", lab.file("known.toml", text)));
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains("FAILED step 4") && said.contains("a deadlock was to be found"), "{said}");
-    assert_eq!(said.matches(": ok [").count(), 3, "{said}");
+    assert_eq!(said.matches(": ok [").count(), 4, "{said}");
+}
+
+#[test]
+fn members_that_are_down_and_do_not_come_back_are_part_of_a_deadlock() {
+    let lab = Lab::up(3);
+    let text = "[[steps]]\nkill = \"all\"\n[[steps]]\n\
+                restart = { nodes = [\"etcd2\", \"etcd1\"], ready = \"quorum\", within = \"60s\" }\n";
+    let output = lab.run(&format!("run {} --lab LAB", lab.file("part.toml", text)));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("a deadlock: etcd2") && said.contains("missing are etcd1"), "{said}");
+    assert!(said.contains("and etcd3, down and not restarted here"), "{said}");
+}
+
+#[test]
+fn all_at_once_starts_side_by_side() {
+    let lab = Lab::up(1);
+    let nodes: String = ["a", "b", "c"]
+        .map(|name| format!("[nodes.{name}]\nnetns = \"LAB-agent\"\ncommands.start = \"sleep 3\"\n"))
+        .concat();
+    let text = format!(
+        "{nodes}[[steps]]\nrestart = {{ nodes = [\"a\", \"b\", \"c\"], order = \"all-at-once\", ready.command = \"true\" }}\n"
+    );
+    let start = Instant::now();
+    lab.done(&format!("run {}", lab.file("beside.toml", &text)));
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
 }
 
 #[test]

@@ -154,6 +154,28 @@ fn what_is_waited_for_in_vain_ends_the_scenario() {
 }
 
 #[test]
+fn a_command_that_is_expected_has_no_more_time_than_the_expectation() {
+    let lab = Lab::up(1);
+    let play = Play::new(&lab, "hangs", "[[steps]]\nexpect = { command = \"sleep 30\", within = \"1s\" }\n");
+    let events = play.ends_with(3);
+    let took = of(&events, "expect")[0]["took_ms"].as_f64().unwrap();
+    assert!((1000.0..5000.0).contains(&took), "{took}");
+}
+
+#[test]
+fn a_full_disk_under_the_record_is_nothing_to_a_command() {
+    let lab = Lab::up(1);
+    let tiny = Tiny::mount(&lab);
+    let steps = "[[steps]]\nrun = { command = \"head -c 100000 /dev/zero\" }\n";
+    let play = Play { out: tiny.0.join("out"), ..Play::new(&lab, "full", steps) };
+    let output = play.run("");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("/dev/zero: ok ["), "{output:?}");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(said.contains("the record is not whole: "), "{said}");
+}
+
+#[test]
 fn a_fault_that_hits_nothing_is_told_and_fails_where_hits_are_required() {
     let lab = Lab::up(1);
     let steps = "[[steps]]\nfault = \"dead-process 192.0.2.1:1 --node agent --name idle\"\n[[steps]]\nheal = \"idle\"";
@@ -331,6 +353,34 @@ fn a_signal_heals_everything_and_is_told() {
     }
 }
 
+#[test]
+fn what_cannot_be_put_right_is_named_and_a_second_signal_gives_it_up() {
+    let lab = Lab::up(1);
+    let nodes: String = ["a", "b"]
+        .map(|name| {
+            format!("[nodes.{name}]\nnetns = \"LAB-agent\"\ncommands = {{ kill = \"true\", start = \"sleep 1001\" }}\n")
+        })
+        .concat();
+    let text = format!("{nodes}[[steps]]\nkill = [\"a\", \"b\"]\n[[steps]]\nsleep = \"60s\"\n");
+    let mut run = playdead();
+    run.args(["run", &lab.file("hangs.toml", &text)]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = run.spawn().unwrap();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+    let tell = || kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
+    tell();
+    std::thread::sleep(Duration::from_millis(1500));
+    let start = Instant::now();
+    tell();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    for node in ["a", "b"] {
+        assert!(said.contains(&format!("node {node}: `sleep 1001` did not end at a signal")), "{said}");
+    }
+    assert!(said.contains("not restored: ") && !said.contains("all is healed"), "{said}");
+}
+
 /// Whatever step it comes in, the end is that somebody wanted it.
 #[test]
 fn a_signal_in_the_middle_of_a_look_or_a_command_is_no_result_of_it() {
@@ -482,5 +532,7 @@ fn a_flap_goes_on_while_the_scenario_does_and_each_edge_is_in_the_record() {
     let met = of(&events, "healed").into_iter().find(|one| one["name"] == "shaky").unwrap();
     assert!(met["packets"][0].as_u64().unwrap() > 0, "{met}");
     assert!(play.read("timeline.svg").contains("comes and goes"));
+    let over: Vec<_> = of(&events, "over").iter().map(|one| one["name"].clone()).collect();
+    assert_eq!(over, ["short"], "the other was healed");
     assert_eq!(lab.listed("agent"), "");
 }

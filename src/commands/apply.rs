@@ -1,5 +1,6 @@
 //! The verbs that break something: resolve and compile for every place, check with the kernel, then write.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::{closing, heal, hold, out, shown};
 use crate::encode::Builder;
 use crate::kernel::nft::{Nft, Refused};
 use crate::kernel::owner;
-use crate::model::{Fault, Kind, Lifetime};
+use crate::model::{Fault, Kind, Lifetime, Name, Target};
 use crate::rules::compile;
 
 /// How often a transaction is made anew because somebody else changed the same fault in between.
@@ -185,6 +186,16 @@ fn write_one(plan: Planned, nft: Arc<Nft>, replace: bool) -> Result<Written> {
 
 /// The transaction that puts the fault in force, and the faults that it takes away for it.
 pub(super) fn transaction(plan: &Planned, nft: &Nft, replace: bool) -> Result<(Builder, Vec<InForce>)> {
+    transaction_beside(plan, nft, replace, &BTreeSet::new())
+}
+
+/// The same, which also takes away the faults with these names.
+pub(super) fn transaction_beside(
+    plan: &Planned,
+    nft: &Nft,
+    replace: bool,
+    gone: &BTreeSet<Name>,
+) -> Result<(Builder, Vec<InForce>)> {
     let fault = &plan.fault;
     let tables = Tables::read(nft)?;
     if tables.is_foreign(&fault.name) {
@@ -194,7 +205,7 @@ pub(super) fn transaction(plan: &Planned, nft: &Nft, replace: bool) -> Result<(B
     let mut there = tables.outline();
     there.retain(|other| replace || other.name == fault.name);
     let mut there = complete(nft, there)?;
-    there.retain(|other| other.name == fault.name || shares_a_peer(other, fault));
+    there.retain(|other| is_met(other, fault) || (gone.contains(&other.name) && other.is_share()));
     for other in &there {
         check_replaceable(plan, nft, other, replace)?;
     }
@@ -206,8 +217,13 @@ pub(super) fn transaction(plan: &Planned, nft: &Nft, replace: bool) -> Result<(B
     Ok((batch, there))
 }
 
-fn shares_a_peer(other: &InForce, fault: &Fault) -> bool {
-    other.peers.iter().any(|theirs| fault.peers.iter().any(|ours| ours.meets(theirs)))
+/// Whether it has to make room.
+pub(super) fn is_met(other: &InForce, fault: &Fault) -> bool {
+    other.name == fault.name || shares_a_peer(&other.peers, fault)
+}
+
+pub(super) fn shares_a_peer(theirs: &[Target], fault: &Fault) -> bool {
+    theirs.iter().any(|theirs| fault.peers.iter().any(|ours| ours.meets(theirs)))
 }
 
 /// The same fault again is not an error, and does not double: it starts anew. But one that was to stay must not end

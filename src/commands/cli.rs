@@ -113,8 +113,8 @@ pub enum Verb {
     Quorum(QuorumArgs),
     /// Play a scenario from a file, heal, and leave a record.
     ///
-    /// Everything is checked before anything starts. All faults end with this process, however it ends; what it paused,
-    /// unplugged or killed is put right again as well. Exits with 3 when an expectation is not met.
+    /// Everything is checked before anything starts. All faults end with this process, however it ends, or with their
+    /// lease (`--for`; those on other hosts always have one); what it paused, unplugged or killed is put right again as well. Exits with 3 when an expectation is not met.
     Run(RunArgs),
     /// Put right what a `run` has left that was killed.
     #[command(hide = true)]
@@ -235,9 +235,16 @@ pub struct DeadProcessArgs {
 /// How a process dies.
 #[derive(Debug, Clone, Args)]
 pub struct DeathArgs {
-    /// dead-process: how connections that are open are ended.
-    #[arg(long, value_enum, default_value = "fin", value_name = "HOW")]
-    pub open_connections: OpenConnections,
+    /// dead-process: how connections that are open are ended [default: fin].
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub open_connections: Option<OpenConnections>,
+}
+
+impl DeathArgs {
+    /// The kind.
+    pub fn kind(&self) -> Kind {
+        Kind::DeadProcess(self.open_connections.unwrap_or(OpenConnections::Fin))
+    }
 }
 
 /// `hush`
@@ -285,9 +292,16 @@ pub struct UnreachableArgs {
 /// What a router says.
 #[derive(Debug, Clone, Args)]
 pub struct ErrorArgs {
-    /// unreachable: which error the router sends.
-    #[arg(long, value_enum, default_value = "host")]
-    pub code: Code,
+    /// unreachable: which error the router sends [default: host].
+    #[arg(long, value_enum)]
+    pub code: Option<Code>,
+}
+
+impl ErrorArgs {
+    /// The kind.
+    pub fn kind(&self) -> Kind {
+        Kind::Unreachable(self.code.unwrap_or(Code::Host))
+    }
 }
 
 /// `lossy`

@@ -89,13 +89,28 @@ impl FlapArgs {
         Ok((kind, rhythm, fault))
     }
 
+    /// What one kind takes means nothing to another.
+    fn check_options(&self) -> Result<()> {
+        let given = [
+            (self.death.open_connections.is_some(), "--open-connections", verb::DEAD_PROCESS),
+            (self.hang.backlog.is_some(), "--backlog", verb::HUNG_PROCESS),
+            (self.error.code.is_some(), "--code", verb::UNREACHABLE),
+            (self.loss.is_some(), "--percent", verb::LOSSY),
+        ];
+        match given.iter().find(|(is_given, _, kind)| *is_given && *kind != self.kind) {
+            Some((_, option, kind)) => Err(Usage(format!("{option} is of {kind}, not of {}", self.kind)).into()),
+            None => Ok(()),
+        }
+    }
+
     fn kind(&self, seed: u64) -> Result<Kind> {
+        self.check_options()?;
         Ok(match self.kind.as_str() {
             verb::DEAD_HOST => Kind::DeadHost,
-            verb::DEAD_PROCESS => Kind::DeadProcess(self.death.open_connections),
+            verb::DEAD_PROCESS => self.death.kind(),
             verb::HUSH => Kind::Hush,
             verb::HUNG_PROCESS => Kind::HungProcess(self.hang.backlog),
-            verb::UNREACHABLE => Kind::Unreachable(self.error.code),
+            verb::UNREACHABLE => self.error.kind(),
             verb::LOSSY => self.loss.as_ref().context("lossy needs --percent")?.kind(seed),
             _ => Kind::Rebooted,
         })
@@ -228,6 +243,8 @@ pub(super) struct Record {
     /// What `CLOCK_MONOTONIC` showed at time zero.
     start: Duration,
     beats: Vec<Beat>,
+    /// Whether it has come as often as it was to.
+    pub(super) is_whole: bool,
     closed: closing::Closed,
     hits: Vec<(String, Hits, Hits)>,
     notes: Vec<String>,
@@ -245,11 +262,14 @@ pub(super) fn beat(
     let fault = &flapping.first().context("no place")?.written.planned.fault;
     let (name, shown) = (fault.name.clone(), format!("{} {}", fault.kind.verb(), shown::peers(&fault.peers)));
     let (beats, hits, notes, closed) = (Vec::new(), Vec::new(), Vec::new(), closing::Closed::default());
-    let mut record = Record { name, shown, start, beats, closed, hits, notes };
+    let mut record = Record { name, shown, start, beats, is_whole: true, closed, hits, notes };
     let (send, closing) = mpsc::channel();
     thread::scope(|scope| -> Result<()> {
         for edge in rhythm.edges() {
             if !timer.wait_until(start + edge.at)? {
+                // Now, and not only with the tables: connections that are being closed may be waited for until then.
+                record.is_whole = false;
+                up(flapping)?;
                 break;
             }
             let woke = since()?;
@@ -284,6 +304,14 @@ pub(super) fn beat(
     }
     record.notes.extend(record.closed.warnings());
     Ok(record)
+}
+
+/// No fault is in force any more.
+fn up(flapping: &[Flapping]) -> Result<()> {
+    flapping.iter().try_for_each(|one| {
+        let Written { planned, nft, .. } = &one.written;
+        nft.commit(&one.up).with_context(|| format!("place {}", planned.place.label))
+    })
 }
 
 fn announce(rhythm: &Rhythm, flapping: &[Flapping], json: bool) -> Result<()> {

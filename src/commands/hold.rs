@@ -39,6 +39,11 @@ impl Signals {
         self.0.handle()
     }
 
+    /// Tells each that ends a hold, for ever.
+    pub(super) fn each(mut self, mut tell: impl FnMut()) {
+        self.0.forever().filter(|origin| ENDING.contains(&origin.signal)).for_each(|_| tell());
+    }
+
     /// Waits for the first that ends a hold, lets go, and gives the exit code of success: ending is what was asked for.
     pub(super) fn wait(mut self, let_go: impl FnOnce()) -> ExitCode {
         let _ = self.0.forever().find(|origin| ENDING.contains(&origin.signal));

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::hold::Signals;
 use super::partition::{self, PartitionArgs};
-use super::share::Part;
+use super::share::{Part, Share};
 use super::{Usage, out, shown};
 use crate::cluster::{self, Node, Seat};
 use crate::kernel::{Missing, timer};
@@ -171,7 +171,18 @@ fn parts(
         shares.push(partition::share(peers, Lifetime::Lease(lease)));
     }
     let name = partition::name_of(typed.name.as_ref(), partition, shares.iter()).to_string();
-    Ok((shares.iter().map(|share| part(share, &name, lease, typed.replace)).collect(), name))
+    let gone = if typed.replace { partitions_met(talks, &shares) } else { Vec::new() };
+    let part = |share| Part { gone: gone.clone(), ..part(share, &name, lease, typed.replace) };
+    Ok((shares.iter().map(part).collect(), name))
+}
+
+/// The partitions in force of which some host's share has to make room for its new one.
+fn partitions_met(talks: &[Talk], shares: &[Fault]) -> Vec<String> {
+    let met = talks.iter().zip(shares).flat_map(|(talk, new)| {
+        let is_met = |old: &&Share| new.peers.iter().any(|peer| old.peers.contains(&peer.net.addr()));
+        talk.shares.iter().filter(is_met).map(|old| old.name.clone())
+    });
+    met.collect()
 }
 
 fn part(share: &Fault, name: &str, lease: Duration, replace: bool) -> Part {
@@ -186,7 +197,7 @@ fn part(share: &Fault, name: &str, lease: Duration, replace: bool) -> Part {
         words.extend(replace.then(|| "--replace".to_owned()));
     }
     let names = share.peers.iter().filter_map(|peer| Some((peer.net.addr(), peer.label.clone()?))).collect();
-    Part { words, names }
+    Part { words, names, gone: Vec::new() }
 }
 
 /// Nodes in one namespace reach each other over its loopback device, and whatever is written there is about both.

@@ -14,7 +14,7 @@ use crate::encode::{
 };
 use crate::kernel::Missing;
 use crate::kernel::nft::Nft;
-use crate::model::{Fault, Lifetime, Meta, Name, Target};
+use crate::model::{Direction, Fault, Kind, Lifetime, Meta, Name, Proto, Target};
 use crate::rules::{COVERED_SET, Family, LEASE_SET, READ_BACK, read_back, uncovered};
 
 /// Packets and bytes.
@@ -54,6 +54,12 @@ impl InForce {
     /// Whether its rules still apply.
     pub(super) fn is_active(&self) -> bool {
         self.left.is_none_or(|left| !left.is_zero())
+    }
+
+    /// Whether it is a node's share of a partition, as the others have one of the same name.
+    pub(super) fn is_share(&self) -> bool {
+        let Meta { kind, direction, proto, .. } = self.meta;
+        (kind, direction, proto) == (Kind::DeadHost, Direction::From, Proto::All)
     }
 
     /// What the user must know of it: parts that were taken away, devices that it does not know.

@@ -33,7 +33,7 @@ mod together;
 pub mod verify;
 mod verify_text;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -65,6 +65,10 @@ pub fn run() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return wrong_usage(&error),
     };
+    if has_empty_command(std::env::args_os()) {
+        out::error("nothing is behind `--`: is a variable empty? write a COMMAND, or leave `--` out");
+        return ExitCode::from(2);
+    }
     let done = dispatch(&cli);
     crate::cluster::close_connections();
     done.unwrap_or_else(|error| {
@@ -76,6 +80,12 @@ pub fn run() -> ExitCode {
             () => ExitCode::FAILURE,
         }
     })
+}
+
+/// Clap takes `--` with nothing behind it for no `--` at all, and a fault that was to last as long as `$CMD` would stay.
+fn has_empty_command(words: impl ExactSizeIterator<Item = OsString>) -> bool {
+    let last = words.len().checked_sub(1);
+    words.enumerate().find(|(_, word)| word == "--").is_some_and(|(index, _)| Some(index) == last)
 }
 
 /// Help goes to standard output as clap prints it; an error is one line, as all of ours are.
@@ -147,10 +157,10 @@ fn dispatch(cli: &Cli) -> Result<ExitCode> {
 fn broken(verb: &Verb) -> Option<(Kind, &FaultArgs, Option<&OsStr>)> {
     Some(match verb {
         Verb::DeadHost(args) => (Kind::DeadHost, args, None),
-        Verb::DeadProcess(args) => (Kind::DeadProcess(args.death.open_connections), &args.fault, None),
+        Verb::DeadProcess(args) => (args.death.kind(), &args.fault, None),
         Verb::Hush(args) => (Kind::Hush, &args.fault, args.then.as_deref()),
         Verb::HungProcess(args) => (Kind::HungProcess(args.hang.backlog), &args.fault, None),
-        Verb::Unreachable(args) => (Kind::Unreachable(args.error.code), &args.fault, None),
+        Verb::Unreachable(args) => (args.error.kind(), &args.fault, None),
         Verb::Lossy(args) => {
             let seed = args.seed.unwrap_or_else(random_seed);
             (args.loss.kind(seed.into()), &args.fault, None)

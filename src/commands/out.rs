@@ -4,6 +4,8 @@ use std::io::{self, ErrorKind, Write};
 
 use anyhow::{Context, Result};
 
+use crate::record::plain;
+
 /// Prints all of `text`. That nobody reads it any more (`| head`) is the reader's choice; a full disk is an error.
 pub(super) fn print(text: &str) -> Result<()> {
     print_while_read(text).map(drop)
@@ -30,7 +32,7 @@ pub(super) fn note(text: &str) {
 
 /// One line on standard error. Where that cannot be written to, the exit code has to do.
 pub(super) fn error(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "playdead: {text}");
+    let _ = writeln!(io::stderr().lock(), "playdead: {}", plain(text));
 }
 
 /// Prints one JSON document.

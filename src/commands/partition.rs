@@ -3,7 +3,7 @@
 //! Each direction is cut where it is received: the receiver's namespace drops what comes from the other, so that
 //! nobody who sends notices anything else than with a broken line in between.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -51,7 +51,8 @@ pub struct PartitionArgs {
     /// What the partition is called [default: made of the groups].
     #[arg(long, value_name = "NAME")]
     pub name: Option<Name>,
-    /// Replace the faults of that name, and any that breaks the same nodes, in the same transactions.
+    /// Replace the faults of that name, and any that breaks the same nodes, in the same transactions; of a partition
+    /// that it meets anywhere, all.
     #[arg(long)]
     pub replace: bool,
     /// Print who would hear whom, and each node's rules as `nft -f` text, and change nothing.
@@ -156,7 +157,7 @@ fn choose(node: &str, seats: &[Seat], seed: u64) -> Result<String> {
 /// What is to be written on each node: its fault, with those whom it no longer hears as peers. Nodes that hear
 /// everybody have no rules, but lose those of the same name if these are to be replaced.
 pub(super) fn plan(
-    seats: Vec<Seat>,
+    mut seats: Vec<Seat>,
     partition: &Partition,
     name: Option<&Name>,
     lifetime: Lifetime,
@@ -166,7 +167,9 @@ pub(super) fn plan(
         seats.iter().map(|seat| (seat.node.name.clone(), seat.node.addresses.clone())).collect();
     let deaf: HashMap<_, _> = partition.deaf().into_iter().collect();
     apart(&seats, partition)?;
-    let mut planned = Vec::new();
+    let (mut planned, mut places) = (Vec::new(), HashSet::new());
+    // Of the nodes in one namespace the first counts, which is to be one that does not hear all.
+    seats.sort_by_key(|seat| !deaf.contains_key(seat.node.name.as_str()));
     for seat in seats {
         let unheard = deaf.get(seat.node.name.as_str()).cloned().unwrap_or_default();
         if unheard.is_empty() && seat.ns.is_none() {
@@ -174,6 +177,9 @@ pub(super) fn plan(
         }
         seat.ns()?;
         let Seat { node, ns: Some(ns) } = seat else { continue };
+        if !places.insert(ns.id()?) {
+            continue;
+        }
         let label = node.place.map_or(node.name, |place| place.to_string());
         let peers = unheard.iter().flat_map(|name| targets(name, &addresses[*name])).collect();
         let place = Place { label, ns };
@@ -190,14 +196,21 @@ pub(super) fn plan(
     Ok(planned)
 }
 
-/// Nodes in one namespace reach each other over its loopback device, and whatever is written there is about both.
+/// Nodes in one namespace reach each other over its loopback device, and whatever is written there is about both. So they
+/// can only be on the same side, and hear the same others.
 fn apart(seats: &[Seat], partition: &Partition) -> Result<()> {
+    let cuts = partition.cuts();
+    let unheard =
+        |name: &str| -> BTreeSet<&str> { cuts.iter().filter(|(_, to)| *to == name).map(|(from, _)| *from).collect() };
     let mut known: HashMap<(u64, u64), &str> = HashMap::new();
-    let cut: Vec<_> = partition.cuts().into_iter().flat_map(|(from, to)| [from, to]).collect();
-    for seat in seats.iter().filter(|seat| cut.contains(&seat.node.name.as_str())) {
-        let Some(ns) = &seat.ns else { continue };
-        if let Some(other) = known.insert(ns.id()?, &seat.node.name) {
-            let name = &seat.node.name;
+    for seat in seats {
+        let (name, Some(ns)) = (seat.node.name.as_str(), &seat.ns) else { continue };
+        if !cuts.iter().any(|(from, to)| [*from, *to].contains(&name)) {
+            continue;
+        }
+        let other = *known.entry(ns.id()?).or_insert(name);
+        let are_parted = cuts.contains(&(name, other)) || cuts.contains(&(other, name));
+        if are_parted || unheard(name) != unheard(other) {
             return Err(Usage(format!("{other} and {name} are in one network namespace: nothing can part them")).into());
         }
     }

@@ -21,13 +21,13 @@ mod world;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 
 use super::cli::PlaceArgs;
 use super::{Usage, nodes, out, place, shown};
-use crate::record::{Event, FORMAT, Outcome, Record, Stamped};
+use crate::record::{Event, FORMAT, Outcome, Record, Stamped, plain};
 use crate::scenario::{self, Plan, Scenario};
 
 pub(super) use guard::run as guard;
@@ -104,7 +104,7 @@ fn prepare(file_of_nodes: Option<&Path>, args: &RunArgs) -> Result<Ready> {
     let scenario = scenario::parse(&text).map_err(wrong)?;
     let seed = args.seed.or(scenario.seed).unwrap_or_else(|| super::random_seed().into());
     let plan = scenario::plan(&scenario, &text, seed).map_err(wrong)?;
-    let world = World::open(&scenario, file_of_nodes, args.lab.as_deref())?;
+    let world = World::open(&scenario, file_of_nodes, args.lab.as_deref()).with_context(|| shown.to_string())?;
     let from = &scenario.telemetry.from;
     nodes::as_places(&world.seats, &from.get_ref().0)
         .map_err(|error| wrong(format!("{}: telemetry.from: {error:#}", scenario::line(&text, from))))?;
@@ -133,7 +133,7 @@ fn report(ready: &Ready, out: Option<&Path>, ended: &Ended, events: &[Stamped], 
     }
     let record = out.map_or(String::new(), |directory| format!("; its record is in {}", directory.display()));
     for failed in &ended.failed {
-        out::print(&format!("FAILED {failed}\n"))?;
+        out::print(&plain(&format!("FAILED {failed}\n")))?;
     }
     out::print(&format!("{name}: {} [{:.1} s, seed {seed}]{record}\n", ended.outcome.text(), took / 1e3))
 }

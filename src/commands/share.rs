@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use super::apply::{self, Written};
 use super::cli::{Cli, PlaceArgs, Verb};
-use super::inforce::outline;
+use super::inforce::{InForce, read};
 use super::place::{self, Place};
 use super::plan::{Planned, check_usage, plan};
 use super::{Usage, broken, one_line, out, partition, together};
@@ -31,7 +31,7 @@ use crate::model::{Host, Lifetime, PeerSpec};
 use crate::rules::compile;
 
 /// The version of the conversation; it grows when a side would no longer understand the other.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 /// How long the controller may say nothing before the instant is known.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -58,6 +58,16 @@ pub(super) struct Part {
     pub(super) words: Vec<String>,
     /// What their addresses are called, also by the words.
     pub(super) names: Vec<(IpAddr, String)>,
+    /// Partitions of which the share here goes, because another host's has to make room.
+    pub(super) gone: Vec<String>,
+}
+
+/// A host's share of a partition that is in force.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Share {
+    pub(super) name: String,
+    /// Whom it does not hear.
+    pub(super) peers: Vec<IpAddr>,
 }
 
 /// What the host says.
@@ -71,6 +81,8 @@ pub(super) enum Say {
         addresses: Vec<IpAddr>,
         /// The same for two conversations only if they are about one network namespace.
         namespace: String,
+        /// The partitions that are in force there.
+        shares: Vec<Share>,
     },
     /// The monotonic clock here.
     Clock { ns: u64 },
@@ -98,10 +110,14 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitCode> {
     };
     let nft = Arc::new(Nft::open(&place.ns)?);
     // Whoever may not read rules may not write them either, and is told so before anything else.
-    outline(&nft)?;
+    let shares = read(&nft)?.into_iter().filter(InForce::is_share).map(|there| {
+        let peers = there.peers.iter().map(|peer| peer.net.addr()).collect();
+        Share { name: there.name.to_string(), peers }
+    });
+    let shares = shares.collect();
     let (protocol, version) = (PROTOCOL, env!("CARGO_PKG_VERSION").to_owned());
     let (addresses, namespace) = (cluster::addresses(&place.ns)?, which(&place)?);
-    say(&Say::Hello { protocol, version, addresses, namespace })?;
+    say(&Say::Hello { protocol, version, addresses, namespace, shares })?;
     let asked = listen();
     while let Some(ask) = next(&asked, PATIENCE)? {
         match ask {
@@ -127,7 +143,8 @@ fn share(place: Place, part: &Part, nft: Arc<Nft>, asked: &Receiver<Result<Ask>>
         document: super::shown::document(&planned.place.label, &planned.fault),
     };
     let mut told = false;
-    let mut done = together::write_when(vec![(planned, nft)], replace, || {
+    let gone = part.gone.iter().map(|name| name.parse()).collect::<Result<_, _>>().map_err(Usage)?;
+    let mut done = together::write_when(vec![(planned, nft)], replace, &gone, || {
         if told {
             return Ok(());
         }

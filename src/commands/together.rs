@@ -1,17 +1,19 @@
 //! One fault in many namespaces at the same moment.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, anyhow};
 
-use super::apply::{Written, refused_in, take_back, transaction};
+use super::apply::{Written, is_met, refused_in, take_back, transaction_beside};
 use super::closing::Closed;
-use super::inforce::InForce;
+use super::inforce::{InForce, read};
 use super::plan::Planned;
 use crate::encode::Finalized;
 use crate::kernel::nft::{Nft, Refused};
+use crate::model::Name;
 
 /// What was written.
 pub(super) struct Together {
@@ -40,10 +42,11 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// # Errors
 /// The first refusal; nothing has changed then.
 pub(super) fn write(planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> Result<Together> {
-    write_when(planned, replace, || Ok(()))
+    write_when(planned, replace, &BTreeSet::new(), || Ok(()))
 }
 
-/// The same, but once all is compiled and checked, `ready` is called before it is committed; again where it has to be
+/// The same, but shares of partitions with the names in `gone`, which is of another host's, go as well; and once all is
+/// compiled and checked, `ready` is called before it is committed; again where it has to be
 /// made anew.
 ///
 /// # Errors
@@ -51,16 +54,17 @@ pub(super) fn write(planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> Result<
 pub(super) fn write_when(
     mut planned: Vec<(Planned, Arc<Nft>)>,
     replace: bool,
+    gone: &BTreeSet<Name>,
     mut ready: impl FnMut() -> Result<()>,
 ) -> Result<Together> {
     for _ in 1..TRIES {
-        match write_once(planned, replace, &mut ready) {
+        match write_once(planned, replace, gone, &mut ready) {
             Err((again, error)) if is_race(&error) => planned = again,
             other => return other.map_err(|(_, error)| error),
         }
         thread::sleep(PAUSE.mul_f64(fastrand::f64()));
     }
-    write_once(planned, replace, &mut ready).map_err(|(_, error)| error)
+    write_once(planned, replace, gone, &mut ready).map_err(|(_, error)| error)
 }
 
 fn is_race(error: &Error) -> bool {
@@ -73,9 +77,13 @@ type Failed = (Vec<(Planned, Arc<Nft>)>, Error);
 fn write_once(
     planned: Vec<(Planned, Arc<Nft>)>,
     replace: bool,
+    elsewhere: &BTreeSet<Name>,
     ready: &mut impl FnMut() -> Result<()>,
 ) -> Result<Together, Failed> {
-    let batches: Result<Vec<_>> = planned.iter().map(|(planned, nft)| prepare(planned, nft, replace)).collect();
+    let batches = partitions_met(&planned, replace).and_then(|mut gone| {
+        gone.extend(elsewhere.iter().cloned());
+        planned.iter().map(|(planned, nft)| prepare(planned, nft, replace, &gone)).collect::<Result<Vec<_>>>()
+    });
     let batches = match batches.and_then(|batches| ready().map(|()| batches)) {
         Ok(batches) => batches,
         Err(error) => return Err((planned, error.context("nothing was changed"))),
@@ -87,9 +95,25 @@ fn write_once(
     commit(ready.collect())
 }
 
+/// The partitions of which some share has to make room: half of one would be something that nobody has asked for, so
+/// their other shares go, too.
+fn partitions_met(planned: &[(Planned, Arc<Nft>)], replace: bool) -> Result<BTreeSet<Name>> {
+    let mut gone = BTreeSet::new();
+    for (planned, nft) in planned.iter().filter(|_| replace) {
+        let there = read(nft)?.into_iter();
+        gone.extend(there.filter(|one| one.is_share() && is_met(one, &planned.fault)).map(|one| one.name));
+    }
+    Ok(gone)
+}
+
 /// `None`: there is nothing to write and nothing to take away.
-fn prepare(planned: &Planned, nft: &Nft, replace: bool) -> Result<Option<(Finalized, Vec<InForce>)>> {
-    let (batch, replaced) = transaction(planned, nft, replace)?;
+fn prepare(
+    planned: &Planned,
+    nft: &Nft,
+    replace: bool,
+    gone: &BTreeSet<Name>,
+) -> Result<Option<(Finalized, Vec<InForce>)>> {
+    let (batch, replaced) = transaction_beside(planned, nft, replace, gone)?;
     if planned.rules.tables.is_empty() && replaced.is_empty() {
         return Ok(None);
     }

@@ -79,6 +79,11 @@ pub enum Event {
         /// When it was.
         done_ms: f64,
     },
+    /// A fault that comes and goes has gone for the last time; its counters are told when it is healed.
+    Over {
+        /// What it is called.
+        name: String,
+    },
     /// A fault is gone.
     Healed {
         /// What it was called.

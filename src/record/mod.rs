@@ -5,10 +5,12 @@
 
 mod event;
 mod junit;
+mod plain;
 mod summary;
 mod timeline;
 mod writer;
 
 pub use event::{Event, FORMAT, Outcome, Stamped, State};
+pub use plain::plain;
 pub use summary::summary;
 pub use writer::Record;

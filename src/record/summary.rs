@@ -87,25 +87,34 @@ fn result(events: &[Stamped], begin: &Stamped) -> (String, String) {
     (took, told.join("; "))
 }
 
+/// When a fault that is in force from then on has ended, in milliseconds since the start: it was healed, its lease was
+/// over, or it has come for the last time. `None`: not by the last event.
+pub(super) fn ends(events: &[Stamped], begin: &Stamped) -> Option<f64> {
+    let Event::Fault { name, faults, .. } = &begin.event else { return None };
+    let told = events.iter().filter(|other| other.ms >= begin.ms).find_map(|other| match &other.event {
+        Event::Healed { name: ended, .. } | Event::Over { name: ended } if ended == name => Some(other.ms),
+        _ => None,
+    });
+    // In no place longer than its lease.
+    let leases: Option<Vec<_>> = faults.iter().map(|fault| fault["lease_ms"].as_f64()).collect();
+    let lease = leases.and_then(|leases| leases.into_iter().reduce(f64::max)).map(|lease| begin.ms + lease);
+    let last = events.last().map_or(0.0, |last| last.ms);
+    [told, lease].into_iter().flatten().reduce(f64::min).filter(|end| *end <= last)
+}
+
 fn faults(events: &[Stamped], text: &mut String) {
     let mut rows = String::new();
     // A fault that is in many places has an event for each, of one step, and is counted once, in all of them.
     let mut counted = None;
     for stamped in events {
         if let Event::Fault { name, text: what, nodes, .. } = &stamped.event {
-            let healed = events.iter().find_map(|other| match &other.event {
-                Event::Healed { name: healed, packets } if healed == name && other.ms >= stamped.ms => {
-                    Some((other.ms, *packets))
-                }
+            let met = events.iter().find_map(|other| match &other.event {
+                Event::Healed { name: healed, packets } if healed == name && other.ms >= stamped.ms => *packets,
                 _ => None,
             });
-            let (lasted, met) = match healed {
-                Some((until, packets)) => (
-                    format!("{:.2} s", (until - stamped.ms) / 1e3),
-                    packets.map_or("?".into(), |[to, from]| format!("{to} to it, {from} from it")),
-                ),
-                None => ("to the end".into(), "?".into()),
-            };
+            let met = met.map_or("?".into(), |[to, from]| format!("{to} to it, {from} from it"));
+            let lasted = ends(events, stamped)
+                .map_or("to the end".into(), |until| format!("{:.2} s", (until - stamped.ms) / 1e3));
             let this = Some((&stamped.step, name));
             let met = if counted == this { "(the same)".into() } else { met };
             counted = this;
@@ -216,6 +225,22 @@ mod tests {
 
     fn healed(to: u64) -> Event {
         Event::Healed { name: "x".into(), packets: Some([to, 0]) }
+    }
+
+    #[test]
+    fn a_fault_lasts_no_longer_than_its_lease_or_its_last_edge() {
+        let mut leased = fault("a");
+        if let Event::Fault { faults, .. } = &mut leased {
+            faults.push(serde_json::json!({ "lease_ms": 2000 }));
+        }
+        let over = Event::Over { name: "x".into() };
+        for (begin, then, expected) in [(leased, healed(0), Some(2000.0)), (fault("a"), over, Some(1000.0))] {
+            let events = [at(0.0, "1", begin), at(1000.0, "2", Event::Note { text: "x".into() })];
+            assert_eq!(ends(&events, &events[0]), None);
+            let ms = if matches!(then, Event::Over { .. }) { 1000.0 } else { 9000.0 };
+            let events = [events.to_vec(), vec![at(ms, "3", then)]].concat();
+            assert_eq!(ends(&events, &events[0]), expected);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use svg::Document;
 use svg::node::element::{Group, Line, Rectangle, Text, Title};
 
 use super::event::{Event, Outcome, Stamped, State};
-use super::summary::{Spans, ended, finish, spans, verdict, views};
+use super::summary::{Spans, ended, ends, finish, spans, verdict, views};
 
 /// Where the chart begins, and how wide it is, in pixels.
 const LEFT: f64 = 130.0;
@@ -313,8 +313,8 @@ fn of_node(events: &[Stamped], node: &str, end: f64) -> Vec<Item> {
             events.iter().find(|other| other.ms > from && ends(&other.event)).map_or(end, |other| other.ms)
         };
         match &stamped.event {
-            Event::Fault { name, text, nodes, .. } if nodes.iter().any(|broken| broken == node) => {
-                let to = until(&|event| matches!(event, Event::Healed { name: healed, .. } if healed == name));
+            Event::Fault { text, nodes, .. } if nodes.iter().any(|broken| broken == node) => {
+                let to = ends(events, stamped).unwrap_or(end);
                 items.push(Item { from, to, label: short(text), paint: FAULT });
             }
             Event::Node { node: touched, did, .. } if touched == node => {
@@ -371,7 +371,7 @@ fn strips(events: &[Stamped], node: &str, end: f64) -> Vec<Strip> {
 fn flap(events: &[Stamped], flapping: &str, end: f64) -> Option<Strip> {
     let edges = events.iter().filter_map(|stamped| match &stamped.event {
         Event::Edge { name, down, .. } if name == flapping => Some((stamped.ms, *down)),
-        Event::Healed { name, .. } if name == flapping => Some((stamped.ms, false)),
+        Event::Healed { name, .. } | Event::Over { name } if name == flapping => Some((stamped.ms, false)),
         _ => None,
     });
     let edges: Vec<_> = edges.collect();
@@ -470,6 +470,16 @@ mod tests {
         assert_eq!(page.items(&[item(0.0, 930.0), item(990.0, 1000.0)]), 2);
         let many: Vec<_> = (0..50).map(|_| item(0.0, 1000.0)).collect();
         assert_eq!(page.items(&many), MOST_LANES);
+    }
+
+    #[test]
+    fn a_picture_has_no_character_that_xml_forbids() {
+        let text =
+            super::super::plain(&svg(&[begun(), at(5.0, Event::Begin { text: "\u{1b}[31m\0".into(), late_ms: None })]));
+        assert!(
+            text.contains("\u{fffd}[31m\u{fffd}") && !text.chars().any(|c| c.is_control() && c != '\n'),
+            "{text:?}"
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Writes a record while it happens.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result, anyhow, bail};
 
 use super::event::{Event, Stamped};
-use super::{junit, summary, timeline};
+use super::{junit, plain, summary, timeline};
 
 /// The views are made anew at most so often while the scenario plays.
 const BETWEEN_VIEWS: Duration = Duration::from_secs(1);
@@ -90,6 +90,14 @@ impl Record {
         name.to_owned()
     }
 
+    /// The same of what another file has now.
+    pub fn copy(&self, name: &str, mut from: &File) {
+        if let Some(path) = self.path(name) {
+            let rewound = from.rewind().and_then(|()| from.metadata()).context("cannot read an output");
+            self.keep_error(rewound.and_then(|now| put(&path, from.take(now.len()))));
+        }
+    }
+
     /// Where a file of the record is to be; its directory is there.
     pub fn path(&self, name: &str) -> Option<PathBuf> {
         let path = self.shared.directory.as_ref()?.join(name);
@@ -133,10 +141,11 @@ fn prepare(directory: &Path) -> Result<File> {
 }
 
 /// Puts a file in its place: all of it, or nothing.
-fn put(path: &Path, content: &[u8]) -> Result<()> {
+fn put(path: &Path, mut content: impl Read) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = path.with_file_name(format!(".{name}"));
-    let written = fs::write(&new, content).and_then(|()| fs::rename(&new, path));
+    let written = File::create(&new).and_then(|mut file| io::copy(&mut content, &mut file));
+    let written = written.and_then(|_| fs::rename(&new, path));
     if written.is_err() {
         let _ = fs::remove_file(&new);
     }
@@ -207,7 +216,7 @@ impl Shared {
             ("summary.md", summary(events)),
             ("timeline.svg", timeline::svg(events)),
         ];
-        let written = views.map(|(name, text)| put(&directory.join(name), text.as_bytes()));
+        let written = views.map(|(name, text)| put(&directory.join(name), plain(&text).as_bytes()));
         written.into_iter().collect()
     }
 }

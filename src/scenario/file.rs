@@ -25,7 +25,7 @@ pub struct Scenario {
     /// Who takes part.
     pub nodes: Option<Nodes>,
     /// What all of its commands find in their environment.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "variables")]
     pub env: BTreeMap<String, String>,
     /// Whether a fault that no packet met makes it fail.
     #[serde(default)]
@@ -43,8 +43,10 @@ pub struct Scenario {
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Telemetry {
     /// From one look to the next; a look at a cluster that does not answer takes up to `patience`.
+    #[serde(deserialize_with = "some_time")]
     pub every: Time,
     /// How long a member may take to answer.
+    #[serde(deserialize_with = "some_time")]
     pub patience: Time,
     /// From which nodes, besides each member's own.
     pub from: Spanned<Names>,
@@ -202,8 +204,7 @@ pub struct Run {
     /// On which node; without it, where playdead runs.
     pub node: Option<String>,
     /// The exit code that it must have; unless `any-exit`.
-    #[serde(default)]
-    pub exit: u8,
+    pub exit: Option<u8>,
     /// Whatever its exit code.
     #[serde(default)]
     pub any_exit: bool,
@@ -404,6 +405,24 @@ impl TryFrom<String> for Sleep {
             return Err(format!("{text:?} runs backwards: write the shorter time first"));
         }
         Ok(Self { least, most })
+    }
+}
+
+fn some_time<'de, D: Deserializer<'de>>(from: D) -> Result<Time, D::Error> {
+    let time = Time::deserialize(from)?;
+    if time.0.is_zero() { Err(D::Error::custom("no time at all: write 100ms, say")) } else { Ok(time) }
+}
+
+/// What the kernel takes for the name of a variable (environ(7)).
+fn variables<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let all = BTreeMap::<String, String>::deserialize(from)?;
+    let is_none = |name: &&String| name.is_empty() || name.contains(['=', '\0']);
+    match all.keys().find(is_none) {
+        Some(name) => {
+            Err(D::Error::custom(format!("{name:?} is no name of a variable: it has no '=' and is not empty")))
+        }
+        None if all.values().any(|value| value.contains('\0')) => Err(D::Error::custom("a value has a zero byte")),
+        None => Ok(all),
     }
 }
 
@@ -622,6 +641,9 @@ mod tests {
             ("", "1: ", "missing field `steps`"),
             ("\nsteps = []", "2: steps: ", "empty"),
             ("[[steps]]\nkill = []", "2: steps[0].kill: ", "empty"),
+            ("telemetry = { every = \"0s\" }\nsteps = [{ sleep = \"1s\" }]", "1: telemetry.every: ", "no time"),
+            ("telemetry = { patience = \"0s\" }\nsteps = [{ sleep = \"1s\" }]", "1: telemetry.patience: ", "no time"),
+            ("env = { \"a=b\" = \"c\" }\nsteps = [{ sleep = \"1s\" }]", "1: env: ", "variable"),
             ("[[steps]]\nwait.quorum = []", "2: steps[0].wait.quorum: ", "empty"),
             ("[[steps]]\nrestart = { nodes = [], ready = \"live\" }", "2: steps[0].restart.nodes: ", "empty"),
             ("[[steps]]\npick = { as = \"x\", of = [] }", "2: steps[0].pick.of: ", "empty"),

@@ -129,6 +129,9 @@ impl Planner<'_> {
         let mut took = Duration::ZERO;
         match &mut step.action {
             Action::Pick(pick) => self.pick(pick)?,
+            Action::Run(run) if run.any_exit && run.exit.is_some() => {
+                return Err(".run: exit and any-exit contradict each other: give one".into());
+            }
             Action::Sleep(sleep) => {
                 let time = self.between(*sleep);
                 *sleep = Sleep { least: time, most: time };
@@ -239,6 +242,10 @@ mod tests {
         for (text, expected) in [
             ("[[steps]]\nat = \"5s\"\nsleep = \"1s\"\n[[steps]]\nat = \"5s\"\nsleep = \"1s\"", "4: steps[1].at: "),
             ("[[steps]]\nkill = \"{{x}}\"", "1: steps[0]: {{x}} stands for nothing"),
+            (
+                "[[steps]]\nrun = { command = \"true\", exit = 0, any-exit = true }",
+                "1: steps[0].run: exit and any-exit",
+            ),
             ("[[steps]]\npick = { as = \"x\" }", "1: steps[0].pick: "),
             (
                 "[[steps]]\nrepeat.times = 1\n[[steps.repeat.steps]]\nat = \"1s\"\nsleep = \"1s\"",

@@ -163,7 +163,7 @@ fn fault(nodes: &[Node], all: &[Node], kind: Kind, typed: &FaultArgs, json: bool
     let mut words = words()?;
     words.retain(|word| word != "--dry-run");
     let names = all.iter().flat_map(|node| node.addresses.iter().map(|address| (*address, node.name.clone())));
-    let part = Part { words, names: names.collect() };
+    let part = Part { words, names: names.collect(), gone: Vec::new() };
     let mut ready = rehearse(nodes, &part)?;
     if typed.aim.dry_run {
         let print = if json {

@@ -15,7 +15,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde_json::Value;
 
 use crate::cluster::{Node, Place, last_line, no_ssh};
-use crate::commands::share::{Ask, PROTOCOL, Part, Replaced, Say, nanos};
+use crate::commands::share::{Ask, PROTOCOL, Part, Replaced, Say, Share, nanos};
 use crate::kernel::{Missing, timer};
 
 /// How long a host has to log us in and to say hello. ssh itself gives up connecting after 10 s.
@@ -36,6 +36,8 @@ pub(super) struct Talk {
     pub(super) addresses: Vec<IpAddr>,
     /// Which network namespace, on which machine.
     pub(super) namespace: String,
+    /// The partitions that are in force there.
+    pub(super) shares: Vec<Share>,
     /// How far its monotonic clock is ahead of ours, in nanoseconds.
     ahead: i128,
     /// How long the question took that told so: half of it is how far that may be wrong.
@@ -87,8 +89,8 @@ impl Talk {
             }
         });
         let (node, round_trip) = (node.clone(), Duration::MAX);
-        let (addresses, namespace) = (Vec::new(), String::new());
-        let mut talk = Self { node, addresses, namespace, ahead: 0, round_trip, child, stdin, said, errors };
+        let (addresses, namespace, shares) = (Vec::new(), String::new(), Vec::new());
+        let mut talk = Self { node, addresses, namespace, shares, ahead: 0, round_trip, child, stdin, said, errors };
         talk.greet()?;
         (0..TIMES).try_for_each(|_| talk.compare_clocks())?;
         Ok(talk)
@@ -96,8 +98,8 @@ impl Talk {
 
     fn greet(&mut self) -> Result<()> {
         match self.hear(HELLO)? {
-            Some(Say::Hello { protocol: PROTOCOL, addresses, namespace, .. }) => {
-                (self.addresses, self.namespace) = (addresses, namespace);
+            Some(Say::Hello { protocol: PROTOCOL, addresses, namespace, shares, .. }) => {
+                (self.addresses, self.namespace, self.shares) = (addresses, namespace, shares);
                 Ok(())
             }
             Some(Say::Hello { version, .. }) => {

@@ -13,14 +13,14 @@ use crate::scenario::file::{Pick, Run};
 impl Player<'_> {
     pub(super) fn run(&mut self, run: &Run) -> Result<(), Failure> {
         let name = self.output_name();
-        let mut shell = Shell::start(self.world, self.record, &run.command, run.node.as_deref(), &name)?;
+        let mut shell = Shell::start(self.world, &run.command, run.node.as_deref(), &name)?;
         if run.background {
             self.guard.add(Undo::End { group: shell.group() })?;
             self.background.push((self.step.clone(), shell, run.clone()));
             return Ok(());
         }
         let code = self.wait_for(&mut shell, run.within.0)?;
-        self.record.add(Some(&self.step), shell.event());
+        self.record.add(Some(&self.step), shell.event(self.record));
         judge(run, code, &shell.output()).map_err(Failure::Unmet)
     }
 
@@ -45,9 +45,9 @@ impl Player<'_> {
 
     fn printed(&mut self, command: &str, node: Option<&str>) -> Result<String> {
         let name = self.output_name();
-        let mut shell = Shell::start(self.world, self.record, command, node, &name)?;
+        let mut shell = Shell::start(self.world, command, node, &name)?;
         let code = self.wait_for(&mut shell, PATIENCE)?;
-        self.record.add(Some(&self.step), shell.event());
+        self.record.add(Some(&self.step), shell.event(self.record));
         let said = last_line(&shell.output());
         if code != Some(0) || said.is_empty() {
             bail!("the command gives no name; it said: {said:?}");
@@ -60,7 +60,7 @@ impl Player<'_> {
         let ended = shell.ended()?;
         shell.end()?;
         self.guard.undone(&Undo::End { group: shell.group() })?;
-        self.record.add(Some(&self.step), shell.event());
+        self.record.add(Some(&self.step), shell.event(self.record));
         let says = || run.output.as_ref().is_none_or(|wanted| shell.output().contains(wanted));
         let judged = match ended {
             Some(code) => judge(run, Some(code), &shell.output()),
@@ -79,8 +79,9 @@ fn judge(run: &Run, code: Option<u8>, output: &str) -> Result<(), String> {
     let Some(code) = code else {
         return Err(format!("not ended after {:?}; it said: {}", run.within.0, last_line(output)));
     };
-    if code != run.exit && !run.any_exit {
-        return Err(format!("exit code {code} instead of {}; it said: {}", run.exit, last_line(output)));
+    let exit = run.exit.unwrap_or(0);
+    if code != exit && !run.any_exit {
+        return Err(format!("exit code {code} instead of {exit}; it said: {}", last_line(output)));
     }
     match &run.output {
         Some(wanted) if !output.contains(wanted) => {

@@ -20,6 +20,9 @@ use crate::scenario::file::{ClusterTest, CommandTest, Names, Test};
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// How long a command may take that is run once.
+const LONGEST: Duration = Duration::from_secs(60);
+
 /// The answer to a look, and what was seen.
 pub(super) struct Seen {
     pub(super) so: bool,
@@ -32,7 +35,8 @@ impl Player<'_> {
         let start = Instant::now();
         let mut steady = Steady::default();
         let seen = loop {
-            let seen = self.look_once(&condition.test, &mut steady)?;
+            let left = if within.is_zero() { LONGEST } else { within.saturating_sub(start.elapsed()) };
+            let seen = self.look_once(&condition.test, &mut steady, left)?;
             if seen.so || start.elapsed() >= within || !self.stop.sleep_until(Instant::now() + PAUSE) {
                 break seen;
             }
@@ -43,7 +47,7 @@ impl Player<'_> {
         Ok(seen)
     }
 
-    fn look_once(&mut self, test: &Test, steady: &mut Steady) -> Result<Seen> {
+    fn look_once(&mut self, test: &Test, steady: &mut Steady, left: Duration) -> Result<Seen> {
         match test {
             Test::Cluster(test) => {
                 let from: Vec<_> = test.from.iter().cloned().collect();
@@ -54,7 +58,7 @@ impl Player<'_> {
                 Ok(Seen { so: unmet.is_empty(), what })
             }
             Test::Probe(words) => self.probe(words),
-            Test::Command(test) => self.try_command(test),
+            Test::Command(test) => self.try_command(test, left),
             Test::Hits { fault, at_least, at_most } => self.count(fault, *at_least, *at_most),
         }
     }
@@ -80,15 +84,18 @@ impl Player<'_> {
         Ok(Seen { so, what })
     }
 
-    fn try_command(&mut self, test: &CommandTest) -> Result<Seen> {
+    fn try_command(&mut self, test: &CommandTest, within: Duration) -> Result<Seen> {
         // One file for all of its looks: the last.
         self.outputs = 0;
         let name = self.output_name();
-        let mut shell = Shell::start(self.world, self.record, &test.command, test.node.as_deref(), &name)?;
-        let code = self.wait_for(&mut shell, Duration::from_secs(60))?;
+        let mut shell = Shell::start(self.world, &test.command, test.node.as_deref(), &name)?;
+        let code = self.wait_for(&mut shell, within)?;
+        shell.keep(self.record);
         let output = shell.output();
         let says = test.output.as_ref().is_none_or(|wanted| output.contains(wanted));
-        let Some(code) = code else { return Ok(Seen { so: false, what: "it took too long".into() }) };
+        let Some(code) = code else {
+            return Ok(Seen { so: false, what: format!("not ended after {:.1} s", within.as_secs_f64()) });
+        };
         let said = last_line(&output);
         let what =
             if said.is_empty() { format!("exit code {code}") } else { format!("exit code {code}, it said: {said}") };

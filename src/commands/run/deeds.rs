@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 
-use super::guard::Undo;
+use super::guard::{NotEnded, Undo, carry_out_all};
 use super::player::{Failure, Player};
 use super::world::World;
 use crate::commands::{heal, hosts};
@@ -24,8 +24,9 @@ impl Player<'_> {
             added.push(undo.map(|undo| self.guard.add(undo)).transpose()?);
         }
         let deeds = nodes.iter().map(|node| self.world.deed(node, verb)).collect::<Result<Vec<_>>>()?;
+        let give_up = || self.stop.is_told();
         let done: Vec<_> = thread::scope(|scope| {
-            let doing: Vec<_> = deeds.iter().map(|deed| scope.spawn(|| deed.carry_out())).collect();
+            let doing: Vec<_> = deeds.iter().map(|deed| scope.spawn(|| deed.carry_out(&give_up))).collect();
             doing.into_iter().map(|d| d.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))).collect()
         });
         let mut failed = Ok(());
@@ -37,7 +38,8 @@ impl Player<'_> {
                     self.record.add(Some(&self.step), Event::Node { node, did, pid });
                 }
                 Err(error) => {
-                    added.map_or(Ok(()), |id| self.guard.done(id))?;
+                    // One that did not end may have done it.
+                    added.filter(|_| !error.is::<NotEnded>()).map_or(Ok(()), |id| self.guard.done(id))?;
                     failed = Err(error.context(format!("cannot {} {node}", verb.name())).into());
                 }
             }
@@ -45,17 +47,11 @@ impl Player<'_> {
         failed
     }
 
-    pub(super) fn do_to(&mut self, node: &str, verb: Verb) -> Result<(), Failure> {
-        self.do_to_all(&[node.to_owned()], verb)
-    }
-
     pub(super) fn undo(&mut self) -> Result<()> {
-        for (id, undo) in self.guard.left() {
-            // Captures go on until the very end.
-            if matches!(undo, Undo::End { .. }) {
-                continue;
-            }
-            let undone = undo.carry_out();
+        // Captures go on until the very end.
+        let left = self.guard.left().into_iter().filter(|(_, undo)| !matches!(undo, Undo::End { .. })).collect();
+        let mut failed = Vec::new();
+        for (id, undo, undone) in carry_out_all(left, &|| self.stop.is_told_again()) {
             self.guard.done(id)?;
             match (undone, &undo) {
                 (Ok(pid), Undo::Lab { node, verb }) => {
@@ -64,12 +60,18 @@ impl Player<'_> {
                 }
                 // What fails on a lab's node may be right already; whether it is, is looked at below.
                 (Ok(_), _) | (Err(_), Undo::Lab { .. }) => {}
-                (Err(error), _) => return Err(error.context("cannot put right what the scenario did")),
+                (Err(error), _) => {
+                    let node = undo.node().map(|node| format!("node {node}: ")).unwrap_or_default();
+                    failed.push(format!("{node}{error:#}"));
+                }
             }
         }
         let still = self.world.ailing()?.into_iter().map(|(node, verb)| format!("{} {node}", verb.name()));
         let still: Vec<_> = still.collect();
-        if still.is_empty() { Ok(()) } else { Err(anyhow!("cannot put right all: still to do: {}", still.join(", "))) }
+        if !still.is_empty() {
+            failed.push(format!("still to do: {}", still.join(", ")));
+        }
+        if failed.is_empty() { Ok(()) } else { Err(anyhow!("not restored: {}", failed.join("; "))) }
     }
 }
 
@@ -92,7 +94,7 @@ pub(super) fn put_right(world: &World, record: &Record) -> Result<()> {
         }
     }
     for (node, verb) in world.ailing()? {
-        world.deed(&node, verb)?.carry_out()?;
+        world.deed(&node, verb)?.carry_out(&|| false)?;
         note(format!("before the start: had to {} {node}", verb.name()));
     }
     Ok(())

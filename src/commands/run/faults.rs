@@ -123,24 +123,32 @@ impl Faults {
         Ok(looked)
     }
 
-    /// Lets a fault come and go from now on, each edge told.
+    /// Lets a fault come and go from now on, once `write` has made it: then `made` is told, then each edge, and the end
+    /// if it has come for the last time.
     pub(super) fn flap(
         &self,
         step: &str,
-        planned: Plans,
-        replace: bool,
         rhythm: Rhythm,
-        told: impl Fn(flap::Beat) + Send + Sync + 'static,
+        write: impl FnOnce() -> Result<Vec<flap::Flapping>>,
+        made: impl FnOnce(),
+        told: impl Fn(Option<flap::Beat>) + Send + Sync + 'static,
     ) -> Result<()> {
         let mut inner = self.lock();
         if inner.closed {
             bail!("interrupted");
         }
-        let flapping = flap::prepare(planned, replace)?;
+        let flapping = write()?;
         inner.make_room(flapping.iter().map(|one| &one.written))?;
         let name = flapping.first().map_or_else(String::new, |one| one.written.planned.fault.name.to_string());
         let (timer, end) = Timer::new()?;
-        let beating = thread::spawn(move || flap::beat(&rhythm, &flapping, &timer, &told));
+        made();
+        let beating = thread::spawn(move || {
+            let record = flap::beat(&rhythm, &flapping, &timer, &|beat| told(Some(beat)))?;
+            if record.is_whole {
+                told(None);
+            }
+            Ok(record)
+        });
         inner.flaps.push(Flap { name, step: step.to_owned(), end, beating });
         Ok(())
     }

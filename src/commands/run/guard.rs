@@ -5,10 +5,13 @@
 //! helper undoes what is left.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, killpg};
@@ -18,6 +21,23 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::Ssh;
 use crate::commands::out;
 use crate::lab;
+
+/// How long a command may take that does something to a node.
+const LIMIT: Duration = Duration::from_secs(30);
+/// How often is looked whether it has ended.
+const POLL: Duration = Duration::from_millis(5);
+
+/// A command has not ended in its time: what it was to do may be done or not.
+#[derive(Debug)]
+pub(super) struct NotEnded(String);
+
+impl fmt::Display for NotEnded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotEnded {}
 
 /// Something that can be done without the runner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,8 +53,17 @@ pub(super) enum Undo {
 }
 
 impl Undo {
-    /// Does it. Gives the process that it was done to, if there is one.
-    pub(super) fn carry_out(&self) -> Result<Option<u32>> {
+    /// The node that it is done to.
+    pub(super) fn node(&self) -> Option<&str> {
+        match self {
+            Self::Lab { node, .. } => Some(node.rsplit('/').next().unwrap_or(node)),
+            Self::Shell { env, .. } => env.get("PLAYDEAD_NODE").map(String::as_str),
+            Self::Remove { .. } | Self::End { .. } => None,
+        }
+    }
+
+    /// Does it, unless told to give up meanwhile. Gives the process that it was done to, if there is one.
+    pub(super) fn carry_out(&self, give_up: &dyn Fn() -> bool) -> Result<Option<u32>> {
         match self {
             Self::Lab { node, verb } => on_lab(node, verb),
             Self::Shell { command, env, on } => {
@@ -44,7 +73,7 @@ impl Undo {
                     shell.args(["-c", command]).envs(env);
                 }
                 shell.stdin(Stdio::null()).stdout(std::io::stderr());
-                let status = shell.status().context("cannot run sh")?;
+                let status = in_time(&mut shell, command, give_up)?;
                 if !status.success() {
                     bail!("`{command}` failed ({status})");
                 }
@@ -60,6 +89,51 @@ impl Undo {
             }
         }
     }
+}
+
+/// Runs it; whatever it has started and that has not left its group is killed when its time is over.
+fn in_time(shell: &mut Command, command: &str, give_up: &dyn Fn() -> bool) -> Result<ExitStatus> {
+    let mut child = shell.process_group(0).spawn().context("cannot run sh")?;
+    let until = Instant::now() + LIMIT;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if Instant::now() >= until || give_up() {
+            // It has not been waited for, so the group is still its own.
+            let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
+            let _ = child.wait();
+            let why = if give_up() { "at a signal".into() } else { format!("in {} s", LIMIT.as_secs()) };
+            return Err(NotEnded(format!("`{command}` did not end {why} and was killed")).into());
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// What came of one thing that was undone.
+pub(super) type Undone = (u32, Undo, Result<Option<u32>>);
+
+/// Undoes all: for each node in the order that is given, for all nodes at the same time, and behind them the rest.
+pub(super) fn carry_out_all(left: Vec<(u32, Undo)>, give_up: &(dyn Fn() -> bool + Sync)) -> Vec<Undone> {
+    let (mut of_nodes, mut rest) = (BTreeMap::<String, Vec<_>>::new(), Vec::new());
+    for (id, undo) in left {
+        match undo.node().map(str::to_owned) {
+            Some(node) => of_nodes.entry(node).or_default().push((id, undo)),
+            None => rest.push((id, undo)),
+        }
+    }
+    let one = |(id, undo): (u32, Undo)| {
+        let done = undo.carry_out(give_up);
+        (id, undo, done)
+    };
+    let mut undone: Vec<Undone> = thread::scope(|scope| {
+        let nodes = of_nodes.into_values();
+        let nodes: Vec<_> =
+            nodes.map(|left| scope.spawn(move || left.into_iter().map(one).collect::<Vec<_>>())).collect();
+        nodes.into_iter().flat_map(|node| node.join().unwrap_or_default()).collect()
+    });
+    undone.extend(rest.into_iter().map(one));
+    undone
 }
 
 fn on_lab(node: &str, verb: &str) -> Result<Option<u32>> {
@@ -152,8 +226,9 @@ pub(in super::super) fn run() -> Result<ExitCode> {
             Message::Done(id) => left.retain(|(other, _)| *other != id),
         }
     }
-    for (_, undo) in left.iter().rev() {
-        if let Err(error) = undo.carry_out() {
+    let (ends, left): (Vec<_>, Vec<_>) = left.into_iter().rev().partition(|(_, undo)| matches!(undo, Undo::End { .. }));
+    for (_, _, undone) in [ends, left].into_iter().flat_map(|left| carry_out_all(left, &|| false)) {
+        if let Err(error) = undone {
             out::error(&format!("after the end of a scenario: {error:#}"));
         }
     }

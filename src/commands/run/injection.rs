@@ -50,17 +50,26 @@ impl Player<'_> {
         let planned = flap::plan_all(flap.places(self.world)?, kind, &fault)?;
         let Some((first, _)) = planned.first() else { return Ok(()) };
         let name = first.fault.name.to_string();
+        // Before its rules have been changed to those of a gate that is shut.
         let plans = planned.iter().map(|(plan, _)| plan);
         let nodes = broken(self.world, plans.clone());
         let rules = plans.map(|plan| rules_of(self.record, &self.step, plan)).collect();
         let faults = planned.iter().map(|(plan, _)| shown::document(&plan.place.label, &plan.fault)).collect();
-        self.record.add(Some(&self.step), Event::Fault { name: name.clone(), text, nodes, rules, faults });
+        let made = Event::Fault { name: name.clone(), text, nodes, rules, faults };
         let (record, step) = (self.record.clone(), self.step.clone());
-        self.faults.flap(&self.step, planned, fault.aim.replace, rhythm, move |beat| {
+        let told = move |beat: Option<flap::Beat>| {
             let ms = |time: Duration| time.as_secs_f64() * 1e3;
-            let (planned_ms, done_ms, down) = (ms(beat.edge.at), ms(beat.done), beat.edge.down);
-            record.add(Some(&step), Event::Edge { name: name.clone(), down, planned_ms, done_ms });
-        })
+            let event = match beat {
+                Some(beat) => {
+                    let (planned_ms, done_ms, down) = (ms(beat.edge.at), ms(beat.done), beat.edge.down);
+                    Event::Edge { name: name.clone(), down, planned_ms, done_ms }
+                }
+                None => Event::Over { name: name.clone() },
+            };
+            record.add(Some(&step), event);
+        };
+        let made = || self.record.add(Some(&self.step), made);
+        self.faults.flap(&self.step, rhythm, || flap::prepare(planned, fault.aim.replace), made, told)
     }
 
     pub(super) fn partition(&mut self, words: &str) -> Result<()> {
@@ -115,7 +124,9 @@ impl Player<'_> {
             for one in ready.iter().filter(|one| !one.rules.is_empty()) {
                 let rules = vec![record.file(&rules_file(&step, &name, one.node()), one.rules.as_bytes())];
                 let broken = if own { vec![one.node().to_owned()] } else { one.peers() };
-                let (text, faults) = (text(one), vec![one.document.clone()]);
+                let mut document = one.document.clone();
+                document["lease_ms"] = u64::try_from(lease.as_millis()).ok().into();
+                let (text, faults) = (text(one), vec![document]);
                 let event = Event::Fault { name: name.clone(), text, nodes: broken, rules, faults };
                 record.add(Some(&step), event);
             }

@@ -19,7 +19,7 @@ use super::world::World;
 use super::{Ready, capture, telemetry, text};
 use crate::cluster::Snapshot;
 use crate::commands::out;
-use crate::record::{Event, FORMAT, Outcome, Record};
+use crate::record::{Event, FORMAT, Outcome, Record, plain};
 use crate::scenario::file::{Action, Condition, Names, Run};
 use crate::scenario::plan::LIVE;
 use crate::scenario::{Plan, Planned, Step};
@@ -191,7 +191,7 @@ impl<'a> Player<'a> {
         self.outputs = 0;
         let step = planned.filled(&self.live).map_err(|error| anyhow!("{}: {error}", planned.path))?;
         let what = text::of(&step);
-        self.bar.set_message(format!("step {} of {of}: {what}", planned.id));
+        self.bar.set_message(plain(&format!("step {} of {of}: {what}", planned.id)));
         self.record.add(Some(&planned.id), Event::Begin { text: what.clone(), late_ms });
         let result = self.act(&step);
         // Whatever it saw, it saw of what was healed at the signal.
@@ -211,7 +211,7 @@ impl<'a> Player<'a> {
             self.failed.push(format!("step {} (line {}), {what}: {why}", planned.id, planned.line));
         }
         match result {
-            Err(Failure::Unmet(_)) if matches!(step.action, Action::Expect(_) | Action::Probe(_)) => Ok(()),
+            Err(Failure::Unmet(_)) if is_expectation(&step.action) => Ok(()),
             other => other,
         }
     }
@@ -222,7 +222,7 @@ impl<'a> Player<'a> {
         }
         let result = failed.map_or("ok".to_owned(), |why| format!("FAILED: {why}"));
         let line = format!("{id:>5}  {what}: {result} [{}]\n", text::time(took));
-        self.bar.suspend(|| out::print(&line))
+        self.bar.suspend(|| out::print(&plain(&line)))
     }
 
     fn act(&mut self, step: &Step) -> Result<(), Failure> {
@@ -299,17 +299,31 @@ impl<'a> Player<'a> {
         }
         errors.extend(self.undo().err());
         self.bar.finish_and_clear();
+        let left: Vec<_> = errors.iter().map(|error| format!("{error:#}")).collect();
         let (outcome, error) = match result {
             Err(Failure::Interrupted) => {
-                (Outcome::Interrupted, Some(anyhow!("interrupted by a signal; all is healed")))
+                let then = if left.is_empty() { "all is healed".to_owned() } else { left.join("; ") };
+                (Outcome::Interrupted, Some(anyhow!("interrupted by a signal; {then}")))
             }
-            Err(Failure::Error(error)) => (Outcome::Broken, Some(error)),
+            Err(Failure::Error(error)) => {
+                // Beside the reason, which is told last.
+                for left in &left {
+                    out::error(left);
+                }
+                (Outcome::Broken, Some(error))
+            }
             Ok(()) | Err(Failure::Unmet(_) | Failure::Deadlock(_)) if self.failed.is_empty() => (Outcome::Passed, None),
             Ok(()) | Err(Failure::Unmet(_) | Failure::Deadlock(_)) => (Outcome::Unmet, None),
         };
+        self.failed.extend(left);
         let ended = Ended { outcome, failed: self.failed, error };
         errors.into_iter().fold(ended, |ended, error| ended.or_else_error(Err(error)))
     }
+}
+
+/// Whether a step says how something must be, and does nothing that later steps build upon.
+fn is_expectation(action: &Action) -> bool {
+    matches!(action, Action::Expect(_) | Action::Probe(_)) || matches!(action, Action::Restart(how) if how.deadlock)
 }
 
 impl Seen {

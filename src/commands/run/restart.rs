@@ -12,6 +12,8 @@ use crate::record::Event;
 use crate::scenario::file::{Order, Ready, Restart, Verb};
 
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long a command may take that says whether a node is ready.
+const ONE_CHECK: Duration = Duration::from_secs(10);
 
 impl Player<'_> {
     pub(super) fn restart(&mut self, how: &Restart) -> Result<(), Failure> {
@@ -32,35 +34,34 @@ impl Player<'_> {
 
     fn bring_back(&mut self, how: &Restart, nodes: &[String]) -> Result<(), Failure> {
         if how.order == Order::AllAtOnce {
-            for node in nodes {
-                self.start_if_down(node)?;
-            }
-            return nodes.iter().try_for_each(|node| self.wait_ready(how, node, &[]));
+            self.start_if_down(nodes)?;
+            return nodes.iter().try_for_each(|node| self.wait_ready(how, node, nodes, &[]));
         }
         for (index, node) in nodes.iter().enumerate() {
-            self.start_if_down(node)?;
-            self.wait_ready(how, node, &nodes[index + 1..])?;
+            self.start_if_down(std::slice::from_ref(node))?;
+            self.wait_ready(how, node, nodes, &nodes[index + 1..])?;
         }
         Ok(())
     }
 
-    fn start_if_down(&mut self, node: &str) -> Result<(), Failure> {
+    fn start_if_down(&mut self, nodes: &[String]) -> Result<(), Failure> {
         let seen = self.members_now()?;
-        if seen.is_some_and(|seen| seen.view(node, None).is_some_and(View::is_live)) {
+        let runs = |node: &String| seen.as_ref().and_then(|seen| seen.view(node, None)).is_some_and(View::is_live);
+        let (running, down): (Vec<_>, Vec<_>) = nodes.iter().cloned().partition(runs);
+        for node in &running {
             self.note(&format!("{node} runs already"));
-            return Ok(());
         }
-        self.do_to(node, Verb::Start)
+        self.do_to_all(&down, Verb::Start)
     }
 
-    /// `later` come only after this one is ready.
-    fn wait_ready(&mut self, how: &Restart, node: &str, later: &[String]) -> Result<(), Failure> {
+    /// Of all that come back, `later` do only after this one is ready.
+    fn wait_ready(&mut self, how: &Restart, node: &str, all: &[String], later: &[String]) -> Result<(), Failure> {
         let (start, ready) = (Instant::now(), text::ready(&how.ready));
         let mut why;
         loop {
             let seen = self.members_now()?;
             let view = seen.as_ref().and_then(|seen| seen.view(node, None));
-            (_, why) = match self.is_ready(&how.ready, view, node)? {
+            (_, why) = match self.is_ready(&how.ready, view, node, how.within.0.saturating_sub(start.elapsed()))? {
                 (true, why) => {
                     let took_ms = start.elapsed().as_secs_f64() * 1e3;
                     let what = format!("{node} {ready}");
@@ -72,7 +73,7 @@ impl Player<'_> {
             let over = start.elapsed() >= how.within.0;
             // A command may be about anything: only once its time is over is its need of a quorum a good guess.
             if !matches!(how.ready, Ready::Live) && (over || !matches!(how.ready, Ready::Command(_))) {
-                seen.map_or(Ok(()), |seen| self.find_deadlock(how, node, later, &seen))?;
+                seen.map_or(Ok(()), |seen| self.find_deadlock(how, node, [all, later], &seen))?;
             }
             if over {
                 let took = how.within.0.as_secs_f64();
@@ -93,9 +94,15 @@ impl Player<'_> {
     }
 
     /// Whether it is ready, and what was seen.
-    fn is_ready(&mut self, ready: &Ready, view: Option<&View>, node: &str) -> Result<(bool, String), Failure> {
+    fn is_ready(
+        &mut self,
+        ready: &Ready,
+        view: Option<&View>,
+        node: &str,
+        within: Duration,
+    ) -> Result<(bool, String), Failure> {
         if let Ready::Command(command) = ready {
-            return self.passes(command, node);
+            return self.passes(command, node, within.min(ONE_CHECK));
         }
         let view = view.with_context(|| format!("{node} is no member that can be asked: use ready.command"))?;
         let why = super::telemetry::why(view).unwrap_or_else(|| "the cluster answers through it".into());
@@ -112,24 +119,33 @@ impl Player<'_> {
         })
     }
 
-    fn passes(&mut self, command: &str, node: &str) -> Result<(bool, String), Failure> {
+    fn passes(&mut self, command: &str, node: &str, within: Duration) -> Result<(bool, String), Failure> {
         self.outputs = 0;
         let name = self.output_name();
         let command = format!("export PLAYDEAD_NODE={node}\n{command}");
-        let mut shell = Shell::start(self.world, self.record, &command, Some(node), &name)?;
-        let code = self.wait_for(&mut shell, Duration::from_secs(10))?;
+        let mut shell = Shell::start(self.world, &command, Some(node), &name)?;
+        let code = self.wait_for(&mut shell, within)?;
+        shell.keep(self.record);
         Ok((code == Some(0), code.map_or("the check hangs".into(), |code| format!("the check ends with {code}"))))
     }
 
-    /// Those that are down and come later cannot be part of the quorum that this one waits for. If the others are
-    /// not enough for one, it waits for ever: they wait for it.
-    fn find_deadlock(&self, how: &Restart, node: &str, later: &[String], seen: &Snapshot) -> Result<(), Failure> {
+    /// Those that are down and come later, or do not come back at all, cannot be part of the quorum that this one waits
+    /// for. If the others are not enough for one, it waits for ever: those that come later wait for it.
+    fn find_deadlock(
+        &self,
+        how: &Restart,
+        node: &str,
+        [all, later]: [&[String]; 2],
+        seen: &Snapshot,
+    ) -> Result<(), Failure> {
         let members = self.world.members();
         let down = |name: &&String| members.contains(*name) && !seen.view(name, None).is_some_and(View::is_live);
         let held_back: Vec<_> = later.iter().filter(down).map(String::as_str).collect();
         let needs = members.len() / 2 + 1;
-        let possible = members.len() - held_back.len();
-        if possible >= needs {
+        let absent: Vec<_> =
+            members.iter().filter(|name| !all.contains(*name)).filter(down).map(String::as_str).collect();
+        let possible = members.len() - held_back.len() - absent.len();
+        if possible >= needs || held_back.is_empty() {
             return Ok(());
         }
         let (check, demands) = match &how.ready {
@@ -140,10 +156,14 @@ impl Player<'_> {
         };
         let missing = held_back.join(" and ");
         let of = members.len();
+        let absent = match absent.as_slice() {
+            [] => String::new(),
+            absent => format!(", and {}, down and not restarted here", absent.join(" and ")),
+        };
         let perhaps = if matches!(how.ready, Ready::Command(_)) { "if it demands a quorum, this is " } else { "" };
         Err(Failure::Deadlock(format!(
             "{perhaps}a deadlock: {node} is waited for by {check}, which {demands} ({needs} of {of} members); missing \
-             are {missing}, which are down and are started only after {node} is ready: use a check of the process \
+             are {missing}, which are down and are started only after {node} is ready{absent}: use a check of the process \
              alone (ready = \"live\"), or order = \"all-at-once\""
         )))
     }

@@ -7,7 +7,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -15,7 +14,7 @@ use super::stop::Stop;
 use super::world::World;
 use crate::cluster;
 use crate::commands::hold::code_of;
-use crate::record::{Event, Record};
+use crate::record::{Event, Record, plain};
 
 const POLL: Duration = Duration::from_millis(5);
 /// How long a command in the background may take to end when it is asked to.
@@ -38,13 +37,8 @@ pub(super) struct Shell {
 
 impl Shell {
     /// Starts `sh -c`; `name` is that of the file of the record for its output.
-    pub(super) fn start(world: &World, record: &Record, command: &str, node: Option<&str>, name: &str) -> Result<Self> {
-        let output = match record.path(name) {
-            // A check that is made again begins anew.
-            Some(path) => File::create(&path).and_then(|_| File::options().read(true).append(true).open(&path)),
-            None => Ok(memfd_create(name, MFdFlags::MFD_CLOEXEC)?.into()),
-        };
-        let output = output.with_context(|| format!("cannot write {name}"))?;
+    pub(super) fn start(world: &World, command: &str, node: Option<&str>, name: &str) -> Result<Self> {
+        let (writes, output) = unnamed(world).context("cannot make a file for its output")?;
         let there = node.and_then(|node| cluster::seat(&world.seats, node).ok()).map(|seat| &seat.node);
         let there = there.and_then(|node| Some((node.ssh()?, world.env_of(node))));
         let mut shell = match &there {
@@ -57,7 +51,7 @@ impl Shell {
             None => shell.args(["-c", command]).stdin(Stdio::null()),
         };
         shell.process_group(0);
-        shell.stdout(output.try_clone()?).stderr(output.try_clone()?);
+        shell.stdout(writes.try_clone()?).stderr(writes);
         shell.envs(&world.env).env("PLAYDEAD_WORK", &world.work);
         let child = match node {
             Some(node) if there.is_none() => world.place(node)?.ns.run_with_etc(|| shell.spawn())?,
@@ -121,8 +115,14 @@ impl Shell {
         String::from_utf8_lossy(&bytes[..read]).into_owned()
     }
 
-    /// Its end as an event.
-    pub(super) fn event(&self) -> Event {
+    /// Its output so far as the record's file. A record that cannot be written is no failure of the command.
+    pub(super) fn keep(&self, record: &Record) {
+        record.copy(&self.file, &self.output);
+    }
+
+    /// Its end as an event, with its output as a file.
+    pub(super) fn event(&self, record: &Record) -> Event {
+        self.keep(record);
         Event::Command {
             command: self.command.clone(),
             node: self.node.clone(),
@@ -134,8 +134,18 @@ impl Shell {
     }
 }
 
+/// A file that is gone with the last who has it open, to write to and to read from. It is not the record's: where that
+/// has no room left, the command must not notice.
+fn unnamed(world: &World) -> std::io::Result<(File, File)> {
+    let path = world.work.join(".output");
+    let writes = File::options().append(true).create_new(true).open(&path)?;
+    let reads = File::open(&path);
+    std::fs::remove_file(&path)?;
+    Ok((writes, reads?))
+}
+
 /// The last line that says something, as far as anyone reads.
 pub(super) fn last_line(output: &str) -> String {
     let last = output.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
-    last.trim().chars().take(200).collect()
+    plain(last.trim()).chars().take(200).collect()
 }

@@ -81,7 +81,7 @@ impl Fault {
         {
             words.push(format!("--seed={seed}"));
         }
-        Ok(Some(Elsewhere { nodes, part: Part { words, names: world.addresses() }, lease }))
+        Ok(Some(Elsewhere { nodes, part: Part { words, names: world.addresses(), gone: Vec::new() }, lease }))
     }
 
     /// Whether its peers are asked of the live cluster, and so are not known before it happens.

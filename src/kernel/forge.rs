@@ -3,8 +3,8 @@
 //! Only a segment with the exact sequence number ends a connection for certain, and nobody but the two ends knows
 //! it. But an end tells both of its numbers to whoever sends it a segment that lies outside its window (RFC 9293,
 //! 3.10.7.4; RFC 5961). So the peer gets such a question in the client's name; its answer, which must not reach the
-//! client, is captured on its way, and a FIN or RST is forged from it as the peer's kernel would send it next. The
-//! client's acknowledgment shows that it was taken. A peer that does not answer, since it is gone or cannot be reached,
+//! client, is captured on its way, and a FIN or RST is forged from it as the peer's kernel would send it next. A
+//! client that cannot take it objects at once. A peer that does not answer, since it is gone or cannot be reached,
 //! tells nothing: then the client is asked in the peer's name, which it hears, and a second time to see whether the
 //! end was taken.
 
@@ -50,7 +50,7 @@ pub struct Ending {
 /// What became of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The client's kernel took the FIN or RST, and heard nothing else.
+    /// The client's kernel took the FIN or RST, or at least did not object to it, and heard nothing else.
     Ended,
     /// The same, but the peer did not tell its numbers, and the client has heard a challenge before.
     EndedByChallenge,

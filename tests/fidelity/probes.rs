@@ -174,8 +174,8 @@ fn in_parallel<T: Send>(each: Vec<(Family, T)>, run: impl Fn(T) -> Seen + Sync) 
 fn from_observation(seen: &Observation, complete_ms: f64) -> Seen {
     let was_open = seen.started_ms < 0.0;
     let (from, origin) = match seen.probe {
-        // Its timer runs since the connection was made.
-        Library::Keepalive => (seen.started_ms, seen.started_ms),
+        // Its timer runs since the connection was made; what the peer says does not.
+        Library::Keepalive if seen.outcome != Outcome::EndOfFile => (seen.started_ms, seen.started_ms),
         _ if was_open => (complete_ms, complete_ms),
         _ => (0.0, seen.started_ms),
     };

@@ -103,7 +103,7 @@ struct Reader {
     clock: Duration,
     flows: HashMap<(Family, u16, u16), Flow>,
     /// The identifiers of echo requests, in the order of their coming.
-    echoes: Vec<(Family, u16)>,
+    echoes: Vec<(Family, u16, Duration)>,
     /// The last packet of etcd's client before the event.
     last_of_etcd: HashMap<Family, Duration>,
     /// After it, what is sent again depends on chance.
@@ -228,21 +228,24 @@ impl Reader {
     }
 
     fn pinged(&mut self, family: Family, id: u16, time: Duration) {
-        if time > self.clock && !self.echoes.contains(&(family, id)) {
-            self.echoes.push((family, id));
+        if time > self.clock && !self.echoes.iter().any(|(of, known, _)| (*of, *known) == (family, id)) {
+            self.echoes.push((family, id, time));
         }
     }
 
     /// The probe `ping` begins first.
     fn pinger(&self, family: Family, id: u16) -> Option<Probe> {
-        let mut of_family = self.echoes.iter().filter(|(of, _)| *of == family);
-        let number = of_family.position(|(_, known)| *known == id)?;
+        let mut of_family = self.echoes.iter().filter(|(of, ..)| *of == family);
+        let number = of_family.position(|(_, known, _)| *known == id)?;
         [Probe::Ping, Probe::RawPing].get(number).copied()
     }
 
+    /// It counts from the first question: when a probe begins to ask is no part of the failure.
     fn hear_echo(&mut self, family: Family, id: u16, time: Duration, length: usize, ip: &str) {
-        if let Some(probe) = self.pinger(family, id) {
-            self.hear(family, probe, time, format!("echo reply of {length} bytes {ip}"));
+        let asked = self.echoes.iter().find(|(of, known, _)| (*of, *known) == (family, id));
+        if let Some((probe, (.., asked))) = self.pinger(family, id).zip(asked.copied()) {
+            let text = format!("echo reply of {length} bytes {ip}");
+            self.wire.entry((family, probe)).or_default().1.push((since(time, asked), text));
         }
     }
 

@@ -43,18 +43,17 @@ const ABSORB: &str = "absorb";
 const FIN_WAIT: Duration = Duration::from_secs(60);
 /// Connections made since a reboot.
 const FRESH: [&str; 2] = ["fresh4", "fresh6"];
-const FRESH_SIZE: u32 = 65_535;
 const FRESH_LIFE: Duration = Duration::from_secs(3600);
 /// How many connections to each address and port a hung process's kernel has taken since.
 const QUEUED: [&str; 2] = ["queued4", "queued6"];
-const QUEUED_SIZE: u32 = 65_535;
 /// As long as the longest time that a rate is counted in.
 const QUEUED_LIFE: Duration = Duration::from_secs(86_400);
 /// How many ICMP errors each client was sent.
 const PACED: [&str; 2] = ["paced4", "paced6"];
-const PACED_SIZE: u32 = 65_535;
 /// Longer than all that may be sent at once takes to be allowed again.
 const PACED_LIFE: Duration = Duration::from_secs(60);
+/// So many elements can rules put into a set.
+const FILLED_SIZE: u32 = 65_535;
 /// Devices whose egress hook judges; packets that leave by another are judged in the output hook.
 const COVERED: &str = "covered";
 /// The set, in the `inet` table, of the devices that a fault has rules at.
@@ -274,10 +273,14 @@ fn peer_sets(fault: &Fault) -> Vec<Set> {
     sets
 }
 
+/// A set that rules fill. Each element lives so long.
+fn filled(name: &'static str, key: Vec<Key>, life: Duration) -> Set {
+    let dynamic = Some((FILLED_SIZE, life));
+    Set { name, key, data: None, interval: false, timeout: true, dynamic, elements: Vec::new() }
+}
+
 fn paced(fault: &Fault, ip: Ip) -> Set {
-    let dynamic = Some((PACED_SIZE, PACED_LIFE));
-    let key = paced_key(fault, ip);
-    Set { name: ip.name(PACED), key, data: None, interval: false, timeout: true, dynamic, elements: Vec::new() }
+    filled(ip.name(PACED), paced_key(fault, ip), PACED_LIFE)
 }
 
 /// Who sends an error to whom: each peer, or the one router in front of all.
@@ -286,15 +289,11 @@ fn paced_key(fault: &Fault, ip: Ip) -> Vec<Key> {
 }
 
 fn fresh(ip: Ip) -> Set {
-    let key = vec![ip.saddr(), Key::Sport, ip.daddr(), Key::Dport];
-    let dynamic = Some((FRESH_SIZE, FRESH_LIFE));
-    Set { name: ip.name(FRESH), key, data: None, interval: false, timeout: true, dynamic, elements: Vec::new() }
+    filled(ip.name(FRESH), vec![ip.saddr(), Key::Sport, ip.daddr(), Key::Dport], FRESH_LIFE)
 }
 
 fn queued(ip: Ip) -> Set {
-    let dynamic = Some((QUEUED_SIZE, QUEUED_LIFE));
-    let key = vec![ip.daddr(), Key::Dport];
-    Set { name: ip.name(QUEUED), key, data: None, interval: false, timeout: true, dynamic, elements: Vec::new() }
+    filled(ip.name(QUEUED), vec![ip.daddr(), Key::Dport], QUEUED_LIFE)
 }
 
 fn counts(chains: &[Chain]) -> bool {

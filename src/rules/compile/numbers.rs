@@ -7,7 +7,7 @@
 use super::super::key::{FIN, SYN};
 use super::super::value::Entry;
 use super::fates::{carries_data, has_flags, is_ip, is_tcp};
-use super::{Base, FRESH_LIFE, FRESH_SIZE, Ip, Key, Order, Rule, Set, Stmt, rule};
+use super::{Base, FRESH_LIFE, Ip, Key, Order, Rule, Set, Stmt, filled, rule};
 
 /// The sequence number that a stopped process's kernel would stand at, by connection.
 const SAID: [&str; 2] = ["said4", "said6"];
@@ -29,9 +29,7 @@ pub(super) fn said(ip: Ip) -> Set {
         Ip::V4 => vec![PORTS, ADDRESSES4],
         Ip::V6 => vec![PORTS, HASHED6, INTERFACE6],
     };
-    let dynamic = Some((FRESH_SIZE, FRESH_LIFE));
-    let data = Some(Key::TcpSequence);
-    Set { name: ip.name(SAID), key, data, interval: false, timeout: true, dynamic, elements: Vec::new() }
+    Set { data: Some(Key::TcpSequence), ..filled(ip.name(SAID), key, FRESH_LIFE) }
 }
 
 /// IPv6 addresses are longer than a key may be: a hash of both stands for what is left out of them.

@@ -32,13 +32,11 @@ pub struct Device {
     pub name: String,
 }
 
-/// How a frame on its way through a bridge can be refused.
+/// Where a frame on its way through a bridge can be refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BridgeReject {
-    /// In the bridge itself (`CONFIG_NFT_BRIDGE_REJECT`).
-    Bridge,
+pub struct BridgeReject {
     /// At the bridge's ports that exist when the fault is armed (`CONFIG_NFT_REJECT_NETDEV`, Linux 5.12).
-    Ports,
-    /// Not at all.
-    Missing,
+    pub at_ports: bool,
+    /// In the bridge itself (`CONFIG_NFT_BRIDGE_REJECT`), which also takes what comes in by later ports.
+    pub in_bridge: bool,
 }

@@ -63,12 +63,16 @@ fn of_facility(facility: &Facility, refused: Option<Refused>) -> Finding {
 
 fn bridge_reject(found: BridgeReject) -> Finding {
     let what = "reject, bridges";
-    match found {
-        BridgeReject::Bridge => Finding::ok(what, "taken"),
-        BridgeReject::Ports => Finding::new(what, State::Limited, "at a bridge's ports only")
+    let BridgeReject { at_ports, in_bridge } = found;
+    match (at_ports, in_bridge) {
+        (true, true) => Finding::ok(what, "taken"),
+        (true, false) => Finding::new(what, State::Limited, "at a bridge's ports only")
             .costs("a port that is plugged in after the fault refuses nothing")
             .mend("sudo modprobe nft_reject_bridge"),
-        BridgeReject::Missing => Finding::new(what, State::Limited, "taken neither in the bridge nor at its ports")
+        (false, true) => Finding::new(what, State::Limited, "in the bridge only")
+            .costs("ICMP errors have DF, no id and type of service 0")
+            .mend("sudo modprobe nft_reject_netdev"),
+        (false, false) => Finding::new(what, State::Limited, "taken neither in the bridge nor at its ports")
             .costs("dead-process, unreachable, rebooted refuse nothing on a bridge")
             .mend("sudo modprobe -a nft_reject_bridge nft_reject_netdev"),
     }

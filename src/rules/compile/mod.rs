@@ -89,11 +89,13 @@ pub fn compile(fault: &Fault, vantage: &Vantage) -> Ruleset {
 /// are the keys in its [`COVERED_SET`], every field padded to four bytes; a fault without that set misses none.
 ///
 /// By such a device silence and refusals are as they should be, but for what `docs/fidelity.md` says of it; what comes in
-/// by such a port of a bridge, to be refused there, passes. Making the fault again mends both.
+/// by such a port of a bridge, to be refused there, passes where the bridge itself cannot refuse. Making the fault again
+/// mends both.
 pub fn uncovered<'a>(kind: Failure, present: &'a Vantage, covered: &[Vec<u8>]) -> Vec<&'a Device> {
     let known: HashSet<&[u8]> = covered.iter().map(Vec::as_slice).collect();
     let missed = |device: &&Device| !known.is_empty() && !known.contains(sites::covered_by(device).concat().as_slice());
-    present.devices.iter().chain(sites::ports_with_rules(kind, present)).filter(missed).collect()
+    let ports = if present.bridge_reject.in_bridge { &[] } else { sites::ports_with_rules(kind, present) };
+    present.devices.iter().chain(ports).filter(missed).collect()
 }
 
 struct Compiler<'a> {
@@ -351,7 +353,7 @@ mod tests {
             loopback: 1,
             ports: vec![device(7, "p0")],
             translates: false,
-            bridge_reject: BridgeReject::Ports,
+            bridge_reject: BridgeReject { at_ports: true, in_bridge: false },
             hops: Vec::new(),
             accept_queue: 1,
         };

@@ -7,7 +7,7 @@ use super::{
     OpenConnections, Order, PACED, PACED_LIFE, Per, Rate, Rule, Set, Span, Stmt, Table, Update, Vanish, Verdict, Way,
     chain, rule, sets, when,
 };
-use crate::model::{BridgeReject, Device, Vantage};
+use crate::model::{Device, Vantage};
 
 /// `XRLIM_BURST_FACTOR`: so many ICMP errors to one host may be sent at once.
 const ICMP_BURST: u32 = 6;
@@ -223,7 +223,7 @@ impl Compiler<'_> {
 
     fn netdev_sets(&self) -> Vec<Set> {
         let mut sets = self.sets.clone();
-        if self.vantage.bridge_reject == BridgeReject::Ports {
+        if self.vantage.bridge_reject.at_ports {
             sets.extend(self.absorb());
         }
         sets
@@ -269,11 +269,11 @@ impl Compiler<'_> {
             rules.extend(self.sought(goto(TO_PEER)));
             rules.extend(when(&self.matches(Way::To), &goto(TO_PEER)));
         }
-        match self.vantage.bridge_reject {
-            BridgeReject::Bridge if !refuse.rules.is_empty() => {
-                rules.extend(self.refused_unlimited(&[]));
-            }
-            _ => refuse.rules.clear(),
+        if self.vantage.bridge_reject.in_bridge && !refuse.rules.is_empty() {
+            // What came in by a port with rules has been refused there.
+            rules.extend(self.refused_unlimited(&[]));
+        } else {
+            refuse.rules.clear();
         }
         let mut sets = self.sets.clone();
         sets.extend(self.absorb());
@@ -328,7 +328,7 @@ pub(super) fn covered_by(device: &Device) -> [Vec<u8>; 2] {
 
 /// The ports of a bridge at which frames are refused.
 pub(super) fn ports_with_rules(kind: Failure, vantage: &Vantage) -> &[Device] {
-    let there = vantage.bridge_reject == BridgeReject::Ports && kind.refuses();
+    let there = vantage.bridge_reject.at_ports && kind.refuses();
     if there { &vantage.ports } else { &[] }
 }
 

@@ -148,7 +148,7 @@ fn vantage() -> Vantage {
         loopback: 1,
         ports: Vec::new(),
         translates: false,
-        bridge_reject: BridgeReject { at_ports: true, in_bridge: true },
+        bridge_reject: BridgeReject::Bridge,
         hops: Vec::new(),
         accept_queue: super::facts::DEFAULT_QUEUE,
     }

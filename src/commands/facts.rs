@@ -37,10 +37,10 @@ pub(super) fn devices(ns: &NetNs, nft: Option<&Nft>, refuses: bool) -> Result<Va
     let interfaces = route::interfaces(ns)?;
     let lo = interfaces.iter().find(|interface| interface.loopback).context("the namespace has no loopback device")?;
     let ports: Vec<_> = interfaces.iter().filter(|i| i.master_is_bridge && nft_can_name(&i.name)).map(device).collect();
-    let has_bridge = !ports.is_empty();
     let bridge_reject = match nft {
-        Some(nft) if refuses && has_bridge => bridge_reject(nft, lo.index)?,
-        _ => BridgeReject { at_ports: nft.is_none() && has_bridge, in_bridge: nft.is_none() && has_bridge },
+        Some(nft) if refuses && !ports.is_empty() => bridge_reject(nft, lo.index)?,
+        None if !ports.is_empty() => BridgeReject::Bridge,
+        _ => BridgeReject::Missing,
     };
     Ok(Vantage {
         devices: interfaces.iter().filter(|i| sends_frames(i) && nft_can_name(&i.name)).map(device).collect(),
@@ -80,14 +80,16 @@ fn translates(ns: &NetNs, nft: &Nft) -> Result<bool> {
     Ok(by_nft || of_old)
 }
 
-/// Where frames of a bridge of the namespace can be refused: two dry transactions.
+/// How a bridge of the namespace can refuse: two dry transactions.
 pub(super) fn bridge_reject(nft: &Nft, lo: u32) -> Result<BridgeReject> {
-    let is_taken = |family| {
+    for (family, able) in [(Family::Bridge, BridgeReject::Bridge), (Family::Netdev, BridgeReject::Ports)] {
         let mut trial = Builder::new(lo);
         trial.add(&reject_trial(family));
-        Ok::<_, anyhow::Error>(nft.check(&trial.finalize_dry())?.is_none())
-    };
-    Ok(BridgeReject { at_ports: is_taken(Family::Netdev)?, in_bridge: is_taken(Family::Bridge)? })
+        if nft.check(&trial.finalize_dry())?.is_none() {
+            return Ok(able);
+        }
+    }
+    Ok(BridgeReject::Missing)
 }
 
 /// Where the peers of a fault are, seen from a place.

@@ -11,7 +11,7 @@ use super::place::Place;
 use super::{Usage, lockout, shown};
 use crate::kernel::conntrack;
 use crate::kernel::nft::Nft;
-use crate::model::{Fault, Host, Kind, Loss, LossScope, Name, OpenConnections, Proto, Target, Vantage};
+use crate::model::{BridgeReject, Fault, Host, Kind, Loss, LossScope, Name, OpenConnections, Proto, Target, Vantage};
 use crate::rules::{Ruleset, compile};
 
 /// One place, and what is to be written there.
@@ -137,9 +137,9 @@ fn family_name(net: IpNet) -> &'static str {
 fn limits(place: &Place, fault: &Fault, vantage: &Vantage, ways: &Ways) -> Result<Vec<String>> {
     let mut notes = Vec::new();
     let refuses = fault.kind.refuses() && fault.direction.to();
-    if refuses && !vantage.ports.is_empty() && !vantage.bridge_reject.in_bridge && !vantage.bridge_reject.at_ports {
+    if refuses && !vantage.ports.is_empty() && vantage.bridge_reject == BridgeReject::Missing {
         notes.push(format!(
-            "this kernel cannot refuse frames that a bridge of {} passes on (CONFIG_NFT_REJECT_NETDEV): they go through",
+            "this kernel cannot refuse frames that a bridge of {} passes on (CONFIG_NFT_BRIDGE_REJECT): they go through",
             place.label
         ));
     }
@@ -185,11 +185,6 @@ fn limits_of_death(
     }
     if ends && !ways.here && open != OpenConnections::Reset {
         notes.push("open connections end by FIN also where the peer has not read data, which only it can tell".into());
-    }
-    let udp4 = fault.proto != Proto::Tcp && fault.peers.iter().any(|peer| peer.net.addr().is_ipv4());
-    let in_bridge = vantage.bridge_reject.in_bridge && !vantage.bridge_reject.at_ports;
-    if udp4 && fault.direction.to() && in_bridge {
-        notes.push("ICMP errors that a bridge sends have DF, no id and type of service 0".into());
     }
     Ok(notes)
 }

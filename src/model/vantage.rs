@@ -32,11 +32,13 @@ pub struct Device {
     pub name: String,
 }
 
-/// Where a frame on its way through a bridge can be refused.
+/// How a frame on its way through a bridge can be refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BridgeReject {
+pub enum BridgeReject {
+    /// In the bridge itself (`CONFIG_NFT_BRIDGE_REJECT`).
+    Bridge,
     /// At the bridge's ports that exist when the fault is armed (`CONFIG_NFT_REJECT_NETDEV`, Linux 5.12).
-    pub at_ports: bool,
-    /// In the bridge itself (`CONFIG_NFT_BRIDGE_REJECT`), which also takes what comes in by later ports.
-    pub in_bridge: bool,
+    Ports,
+    /// Not at all.
+    Missing,
 }

@@ -1,9 +1,8 @@
 //! Whether two runs are the same to the client, and if not, in what.
 
-use std::env;
-
 use serde::{Deserialize, Serialize};
 
+use crate::pace;
 use crate::record::Seen;
 
 /// What a client could tell the real failure and the simulated one apart by.
@@ -72,16 +71,10 @@ fn first_difference(real: &Timed, simulated: &Timed) -> (String, String) {
     Default::default()
 }
 
-/// Two times are the same within so many milliseconds, or 5 %. `PLAYDEAD_FIDELITY_MS` is for machines on which two real
-/// failures are farther apart than 50 ms, as those that are emulated are.
-fn bound_ms() -> f64 {
-    env::var("PLAYDEAD_FIDELITY_MS").map_or(50.0, |text| text.parse().expect("PLAYDEAD_FIDELITY_MS is a number"))
-}
-
-/// What came at another time.
+/// What came at another time: farther apart than the machine's bound and 5 %.
 fn late(real: &Seen, simulated: &Seen) -> Vec<String> {
     let mut told = Vec::new();
-    let bound = bound_ms();
+    let bound = pace::bound_ms();
     let mut check = |what: &str, real: Option<f64>, simulated: Option<f64>| {
         if let (Some(real), Some(simulated)) = (real, simulated)
             && (real - simulated).abs() > f64::max(bound, real * 0.05)

@@ -13,6 +13,7 @@ mod log;
 mod mutation;
 #[path = "../net/mod.rs"]
 mod net;
+mod pace;
 mod peer;
 mod places;
 mod probes;

@@ -9,6 +9,7 @@ use playdead::kernel::netns::NetNs;
 use playdead::probe::{Keepalive, Observation, Options, Outcome, Probe as Library, Watch, What};
 
 use crate::etcd;
+use crate::pace;
 use crate::places::{Family, Rig};
 use crate::record::Seen;
 
@@ -16,7 +17,11 @@ use crate::record::Seen;
 const FIRST_PORT: u16 = 2379;
 
 /// Asks first when every event is over, also a reboot.
-const KEEPALIVE: Keepalive = Keepalive { idle: 2, interval: 1, count: 1 };
+fn keepalive() -> Keepalive {
+    let idle = Duration::from_secs(2) + pace::longer();
+    Keepalive { idle: idle.as_secs().try_into().unwrap(), interval: 1, count: 1 }
+}
+
 /// From the probe `ping` to `raw-ping`.
 const PINGS_APART: Duration = Duration::from_millis(15);
 
@@ -107,7 +112,7 @@ impl Probe {
         let targets = rig.targets(self.port());
         match (self, self.library()) {
             (_, Some(probe)) => {
-                let how = Options { timeout, probes: vec![probe], keepalive: KEEPALIVE, ..Options::default() };
+                let how = Options { timeout, probes: vec![probe], keepalive: keepalive(), ..Options::default() };
                 Open::Library(probe, Watch::open(client, &targets, &how).unwrap())
             }
             (Self::EtcdWatch, _) => {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::failures::Failure;
 use crate::net::At;
+use crate::pace;
 use crate::places::{Family, Rig};
 use crate::probes::Probe;
 use crate::wire::Taps;
@@ -40,7 +41,7 @@ pub(crate) type Record = BTreeMap<(Family, Probe), Seen>;
 
 /// Opens what is to be open, lets the event happen, looks, and gives what was seen.
 pub(crate) fn record(rig: &mut Rig, failure: &Failure, event: impl FnOnce(&mut Rig), later: Option<Later>) -> Record {
-    let (probes, timeout) = (failure.probes, failure.timeout);
+    let (probes, timeout) = (failure.probes, failure.timeout + pace::longer());
     let client = rig.segment.netns(At::Client);
     let taps = Taps::start(rig);
     let mut open: Vec<_> = probes.iter().map(|probe| (*probe, probe.open(rig, &client, timeout))).collect();

@@ -63,16 +63,12 @@ fn of_facility(facility: &Facility, refused: Option<Refused>) -> Finding {
 
 fn bridge_reject(found: BridgeReject) -> Finding {
     let what = "reject, bridges";
-    let BridgeReject { at_ports, in_bridge } = found;
-    match (at_ports, in_bridge) {
-        (true, true) => Finding::ok(what, "taken"),
-        (true, false) => Finding::new(what, State::Limited, "at a bridge's ports only")
+    match found {
+        BridgeReject::Bridge => Finding::ok(what, "taken"),
+        BridgeReject::Ports => Finding::new(what, State::Limited, "at a bridge's ports only")
             .costs("a port that is plugged in after the fault refuses nothing")
             .mend("sudo modprobe nft_reject_bridge"),
-        (false, true) => Finding::new(what, State::Limited, "in the bridge only")
-            .costs("ICMP errors have DF, no id and type of service 0")
-            .mend("sudo modprobe nft_reject_netdev"),
-        (false, false) => Finding::new(what, State::Limited, "taken neither in the bridge nor at its ports")
+        BridgeReject::Missing => Finding::new(what, State::Limited, "taken neither in the bridge nor at its ports")
             .costs("dead-process, unreachable, rebooted refuse nothing on a bridge")
             .mend("sudo modprobe -a nft_reject_bridge nft_reject_netdev"),
     }

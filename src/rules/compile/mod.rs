@@ -26,7 +26,9 @@ use std::time::Duration;
 use super::key::{Base, Key, Kind};
 use super::sets::{self, Ip};
 use super::value::{Chain, Family, Hook, Order, Per, Rate, Rule, Ruleset, Set, Span, Stmt, Table, Update, Verdict};
-use crate::model::{Device, Fault, Kind as Failure, Lifetime, LossScope, OpenConnections, Proto, Vantage};
+use crate::model::{
+    BridgeReject, Device, Fault, Kind as Failure, Lifetime, LossScope, OpenConnections, Proto, Vantage,
+};
 
 /// The mark of the segments that playdead sends in the name of a dead process ("play").
 pub const FORGED_MARK: u32 = 0x706c_6179;
@@ -89,12 +91,14 @@ pub fn compile(fault: &Fault, vantage: &Vantage) -> Ruleset {
 /// are the keys in its [`COVERED_SET`], every field padded to four bytes; a fault without that set misses none.
 ///
 /// By such a device silence and refusals are as they should be, but for what `docs/fidelity.md` says of it; what comes in
-/// by such a port of a bridge, to be refused there, passes where the bridge itself cannot refuse. Making the fault again
-/// mends both.
+/// by such a port of a bridge, to be refused there, passes. Making the fault again mends both.
 pub fn uncovered<'a>(kind: Failure, present: &'a Vantage, covered: &[Vec<u8>]) -> Vec<&'a Device> {
     let known: HashSet<&[u8]> = covered.iter().map(Vec::as_slice).collect();
     let missed = |device: &&Device| !known.is_empty() && !known.contains(sites::covered_by(device).concat().as_slice());
-    let ports = if present.bridge_reject.in_bridge { &[] } else { sites::ports_with_rules(kind, present) };
+    let ports = match present.bridge_reject {
+        BridgeReject::Ports => sites::ports_with_rules(kind, present),
+        _ => &[],
+    };
     present.devices.iter().chain(ports).filter(missed).collect()
 }
 
@@ -337,7 +341,6 @@ fn when(conditions: &[Vec<Stmt>], end: &Stmt) -> Vec<Rule> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::BridgeReject;
 
     fn key(index: u32, name: &str) -> Vec<u8> {
         let mut name = name.as_bytes().to_vec();
@@ -353,7 +356,7 @@ mod tests {
             loopback: 1,
             ports: vec![device(7, "p0")],
             translates: false,
-            bridge_reject: BridgeReject { at_ports: true, in_bridge: false },
+            bridge_reject: BridgeReject::Ports,
             hops: Vec::new(),
             accept_queue: 1,
         };

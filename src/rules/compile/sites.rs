@@ -7,7 +7,7 @@ use super::{
     OpenConnections, Order, PACED, PACED_LIFE, Per, Rate, Rule, Set, Span, Stmt, Table, Update, Vanish, Verdict, Way,
     chain, rule, sets, when,
 };
-use crate::model::{Device, Vantage};
+use crate::model::{BridgeReject, Device, Vantage};
 
 /// `XRLIM_BURST_FACTOR`: so many ICMP errors to one host may be sent at once.
 const ICMP_BURST: u32 = 6;
@@ -194,20 +194,22 @@ impl Compiler<'_> {
                 chains.push(chain("bounce", Some(Hook::Ingress(FIRST, vec!["lo".into()])), rules));
             }
         }
-        if !ports_with_rules(self.fault.kind, self.vantage).is_empty() {
-            let rules = self.refused_unlimited(&[]);
-            let refuse = self.refuse();
-            if !refuse.rules.is_empty() {
+        let ports = ports_with_rules(self.fault.kind, self.vantage);
+        let refuse = self.refuse();
+        if !ports.is_empty() && !refuse.rules.is_empty() {
+            if self.vantage.bridge_reject == BridgeReject::Ports {
                 chains.push(refuse);
-                chains.extend(super::chains("port", Hook::Ingress, &self.vantage.ports, &rules));
-                chains.extend(super::chains("dress", Hook::Egress, &self.vantage.ports, &self.as_by_the_stack()));
+                chains.extend(super::chains("port", Hook::Ingress, ports, &self.refused_unlimited(&[])));
             }
+            // What is refused in the bridge leaves by the port that the packet came by, too.
+            chains.extend(super::chains("dress", Hook::Egress, ports, &self.as_by_the_stack()));
         }
         self.table(Family::Netdev, self.netdev_sets(), fates.into_iter().chain(chains).collect())
     }
 
-    /// An ICMP error that is made at a port has DF, no id and no type of service (`nf_reject_iphdr_put`); `icmp_send`
-    /// gives it an id, may cut it, and has it sent as internetwork control (RFC 1812, 4.3.2.5).
+    /// An ICMP error that is made in a bridge or at its port has DF, no id and no type of service
+    /// (`nf_reject_iphdr_put`); `icmp_send` gives it an id, may cut it, and has it sent as internetwork control
+    /// (RFC 1812, 4.3.2.5).
     fn as_by_the_stack(&self) -> Vec<Rule> {
         let Some(set) = self.set(sets::QUOTED[0]).filter(|_| matches!(self.fault.kind, Failure::DeadProcess(_))) else {
             return Vec::new();
@@ -223,7 +225,7 @@ impl Compiler<'_> {
 
     fn netdev_sets(&self) -> Vec<Set> {
         let mut sets = self.sets.clone();
-        if self.vantage.bridge_reject.at_ports {
+        if self.vantage.bridge_reject == BridgeReject::Ports {
             sets.extend(self.absorb());
         }
         sets
@@ -269,11 +271,11 @@ impl Compiler<'_> {
             rules.extend(self.sought(goto(TO_PEER)));
             rules.extend(when(&self.matches(Way::To), &goto(TO_PEER)));
         }
-        if self.vantage.bridge_reject.in_bridge && !refuse.rules.is_empty() {
-            // What came in by a port with rules has been refused there.
-            rules.extend(self.refused_unlimited(&[]));
-        } else {
-            refuse.rules.clear();
+        match self.vantage.bridge_reject {
+            BridgeReject::Bridge if !refuse.rules.is_empty() => {
+                rules.extend(self.refused_unlimited(&[]));
+            }
+            _ => refuse.rules.clear(),
         }
         let mut sets = self.sets.clone();
         sets.extend(self.absorb());
@@ -326,9 +328,9 @@ pub(super) fn covered_by(device: &Device) -> [Vec<u8>; 2] {
     [device.index.to_ne_bytes().to_vec(), sixteen_bytes(&device.name)]
 }
 
-/// The ports of a bridge at which frames are refused.
+/// The ports of a bridge at which frames are refused, or what refuses them leaves.
 pub(super) fn ports_with_rules(kind: Failure, vantage: &Vantage) -> &[Device] {
-    let there = vantage.bridge_reject.at_ports && kind.refuses();
+    let there = vantage.bridge_reject != BridgeReject::Missing && kind.refuses();
     if there { &vantage.ports } else { &[] }
 }
 

@@ -6,12 +6,42 @@
 mod entries;
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
+/// How long what is known is changed at random, in seconds for each of the three: `PLAYDEAD_MUTATE`, 1 if not said. It needs
+/// no nightly Rust, but does not see which way an input takes through the code.
+fn time_to_mutate() -> Duration {
+    Duration::from_secs(std::env::var("PLAYDEAD_MUTATE").map_or(1, |seconds| seconds.parse().unwrap()))
+}
+
+fn mutate(inputs: &[Vec<u8>], entry: fn(&[u8])) -> u64 {
+    let (until, mut done) = (Instant::now() + time_to_mutate(), 0);
+    while Instant::now() < until {
+        let mut input = inputs[fastrand::usize(..inputs.len())].clone();
+        for _ in 0..fastrand::usize(1..6) {
+            let at = fastrand::usize(..=input.len());
+            let other = &inputs[fastrand::usize(..inputs.len())];
+            let from = fastrand::usize(..=other.len());
+            let piece = &other[from..other.len().min(from + fastrand::usize(..32))];
+            let end = input.len().min(at + fastrand::usize(..32));
+            match fastrand::u8(..4) {
+                0 => input.truncate(at.max(1)),
+                1 => drop(input.splice(at..end, piece.iter().copied())),
+                2 => input.insert(at, fastrand::u8(..)),
+                _ => input[at..end].iter_mut().take(2).for_each(|byte| *byte ^= 1 << fastrand::u8(..8)),
+            }
+        }
+        entry(&input);
+        done += 1;
+    }
+    done
+}
+
 fn replay(name: &str, entry: fn(&[u8])) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
-    let mut files = 0;
+    let mut inputs = Vec::new();
     for file in directory.read_dir().unwrap() {
         let input = std::fs::read(file.unwrap().path()).unwrap();
         entry(&input);
@@ -22,9 +52,11 @@ fn replay(name: &str, entry: fn(&[u8])) {
             fallen[cut] ^= 1 << (cut % 8);
             entry(&fallen);
         }
-        files += 1;
+        inputs.push(input);
     }
-    assert!(files > 3, "{} is empty", directory.display());
+    assert!(inputs.len() > 3, "{} is empty", directory.display());
+    let done = mutate(&inputs, entry);
+    println!("{name}: {done} mutants in {:?}", time_to_mutate());
 }
 
 #[test]

@@ -105,6 +105,8 @@ impl Engine {
     fn command(&self) -> Command {
         let mut command = Command::new(self.program);
         command.args(["inspect", "--type", "container", "--format", "{{.State.Pid}} {{.Id}}"]).stdin(Stdio::null());
+        // What it says is read in one case (`permission denied`).
+        command.env("LC_ALL", "C");
         if let Some(user) = &self.user {
             // The user may not be allowed to be where root is.
             Privilege::Dropped(Some(user.clone())).apply(command.current_dir("/"));

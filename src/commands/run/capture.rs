@@ -53,6 +53,8 @@ fn one(world: &World, record: &Record, guard: &mut Guard, node: &str) -> Result<
     let mut tcpdump = Command::new("tcpdump");
     // Written and read at once, so that a crash loses nothing; as root, since in a user namespace there may be no other.
     tcpdump.args(["-i", "any", "-n", "-U", "--immediate-mode", "-s", "256", "-Z", "root", "-w", "-"]);
+    // Whether it listens is read from what it says.
+    tcpdump.env("LC_ALL", "C");
     tcpdump.process_group(0).stdin(Stdio::null()).stdout(file).stderr(said.try_clone()?);
     let mut child = world.place(node)?.ns.run(|| tcpdump.spawn())??;
     guard.add(Undo::End { group: child.id() })?;

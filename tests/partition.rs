@@ -106,7 +106,7 @@ fn what_replaces_a_part_of_a_partition_replaces_all_of_it() {
     lab.done("partition --lab LAB etcd1 etcd2 --one-way --replace --name last");
     assert_eq!(["etcd2", "etcd3"].map(|node| lab.listed(node)), ["", ""]);
     heal(&lab, "last");
-    let played = lab.run(&format!("run {} --lab LAB", play(" --name a", " --name b")));
+    let played = lab.run(&format!("run {} --lab LAB --privileged", play(" --name a", " --name b")));
     assert!(played.status.success(), "{played:?}");
 }
 
@@ -127,7 +127,7 @@ fn nodes_in_one_namespace_can_be_on_one_side() {
 fn it_lasts_as_long_as_its_lease_or_its_command_and_all_or_nothing_is_written() {
     let lab = Lab::up(3);
     let command = format!("ip netns exec {}-etcd1 ping -q -c1 -W1 etcd2", lab.name);
-    let line = format!("partition --lab {} etcd1 etcd2,etcd3 -- {command}", lab.name);
+    let line = format!("partition --lab {} etcd1 etcd2,etcd3 --privileged -- {command}", lab.name);
     let output = playdead().args(line.split(' ')).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_eq!(ALL.map(|node| lab.listed(node)), ["", "", ""]);

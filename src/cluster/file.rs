@@ -2,15 +2,17 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use serde::de::DeserializeOwned;
+
+use crate::kernel::file::read_text;
 
 /// Reads a TOML file.
 ///
 /// # Errors
 /// One line: the file, and where it is the content that is wrong, the line and the field.
 pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = read_text(path)?;
     parse(&text).map_err(|wrong| anyhow!("{}:{wrong}", path.display()))
 }
 

@@ -193,9 +193,14 @@ pub struct CommandArgs {
     /// Run the command, and heal when it ends; playdead exits with its exit code.
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
-    /// Run COMMAND as this user [default: as the user who runs playdead, root under sudo].
+    /// Run COMMAND as this user [default: as the user who called sudo, else as the user who runs playdead]; it has no
+    /// capabilities.
     #[arg(long, value_name = "USER", requires = "command")]
     pub user: Option<String>,
+    /// Leave COMMAND all rights of playdead itself: root's capabilities, and its user (for `ip netns exec`, `playdead lab
+    /// exec`, another user's processes).
+    #[arg(long, requires = "command", conflicts_with = "user")]
+    pub privileged: bool,
 }
 
 /// How long a fault lasts; neither: until it is healed.

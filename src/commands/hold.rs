@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{self, Child, ExitCode, ExitStatus};
 
 use anyhow::{Context, Result};
@@ -15,6 +15,7 @@ use signal_hook::low_level::siginfo::{Cause, Origin};
 
 use super::cli::CommandArgs;
 use super::{Usage, out};
+use crate::kernel::privilege::Privilege;
 
 /// Signals that end a hold.
 const ENDING: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT];
@@ -56,15 +57,14 @@ impl Signals {
 pub(super) struct Command {
     program: OsString,
     arguments: Vec<OsString>,
-    user: Option<User>,
+    privilege: Privilege,
 }
 
 impl Command {
     /// The words after `--`, if any. Fails if the user is not known.
     pub(super) fn new(typed: &CommandArgs) -> Result<Option<Self>> {
         let Some((program, arguments)) = typed.command.split_first() else { return Ok(None) };
-        let user = typed.user.as_deref().map(find_user).transpose()?;
-        Ok(Some(Self { program: program.clone(), arguments: arguments.to_vec(), user }))
+        Ok(Some(Self { program: program.clone(), arguments: arguments.to_vec(), privilege: privilege(typed)? }))
     }
 
     /// Runs it, passes signals on to it, lets go when it ends or when a signal tells this process to end, and gives its
@@ -92,36 +92,17 @@ impl Command {
 
     fn spawn(&self) -> io::Result<Child> {
         let mut command = process::Command::new(&self.program);
-        command.args(&self.arguments);
-        if let Some(user) = &self.user {
-            command.become_user(user);
-            command.env("HOME", &user.dir).env("USER", &user.name).env("LOGNAME", &user.name);
-        }
-        command.spawn()
+        self.privilege.apply(command.args(&self.arguments)).spawn()
     }
 }
 
-trait BecomeUser {
-    fn become_user(&mut self, user: &User) -> &mut Self;
-}
-
-impl BecomeUser for process::Command {
-    /// The user's groups instead of root's, and then the user: in this order, since setting groups takes privilege.
-    #[expect(unsafe_code, reason = "std has no stable way to set supplementary groups")]
-    fn become_user(&mut self, user: &User) -> &mut Self {
-        let (uid, gid) = (user.uid, user.gid);
-        let name = std::ffi::CString::new(user.name.as_str()).unwrap_or_default();
-        let groups = nix::unistd::getgrouplist(&name, gid).unwrap_or_else(|_| vec![gid]);
-        // SAFETY: the closure runs between fork and exec and makes three system calls, all async-signal-safe.
-        unsafe {
-            self.pre_exec(move || {
-                nix::unistd::setgroups(&groups)?;
-                nix::unistd::setgid(gid)?;
-                nix::unistd::setuid(uid)?;
-                Ok(())
-            })
-        }
-    }
+/// What COMMAND keeps: no more than the user who stands behind it, unless asked.
+fn privilege(typed: &CommandArgs) -> Result<Privilege> {
+    Ok(match &typed.user {
+        _ if typed.privileged => Privilege::Kept,
+        Some(name) => Privilege::Dropped(Some(find_user(name)?)),
+        None => Privilege::of_caller(),
+    })
 }
 
 fn find_user(name: &str) -> Result<User> {

@@ -2,7 +2,7 @@
 
 mod show;
 
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -89,7 +89,7 @@ struct Nodes {
     nodes: Vec<String>,
 }
 
-fn lab_name(text: &str) -> Result<String> {
+pub(super) fn lab_name(text: &str) -> Result<String> {
     lab::check_name(text).map(|()| text.to_owned())
 }
 
@@ -165,7 +165,7 @@ fn exec(node: &Node, command: &[String]) -> Result<ExitCode> {
         ErrorKind::NotFound => (127, "it is not there".to_owned()),
         _ => (126, failed.to_string()),
     };
-    let _ = writeln!(std::io::stderr(), "playdead: cannot run {program} on {}: {why}", node.name);
+    super::out::error(&format!("cannot run {program} on {}: {why}", node.name));
     Ok(ExitCode::from(code))
 }
 

@@ -44,7 +44,7 @@ use clap::error::ErrorKind;
 
 use cli::{AimArgs, Cli, FaultArgs, PlaceArgs, Verb};
 
-use crate::kernel::Missing;
+use crate::kernel::{Missing, privilege};
 use crate::model::Kind;
 
 /// What was typed makes no sense: the exit code is 2.
@@ -59,6 +59,10 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
+/// Why sudo is no help.
+const BOUND: &str = " (this process may get no rights that it does not have, by sudo neither: in the COMMAND of another \
+                     playdead, give that one --privileged)";
+
 /// Parses the command line, does what it says and gives the exit code of the contract.
 pub fn run() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -72,8 +76,9 @@ pub fn run() -> ExitCode {
     let done = dispatch(&cli);
     crate::cluster::close_connections();
     done.unwrap_or_else(|error| {
-        out::error(&format!("{error:#}"));
         let is = |code: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(code);
+        let bound = is(<dyn std::error::Error>::is::<Missing>) && privilege::is_bound();
+        out::error(&format!("{error:#}{}", if bound { BOUND } else { "" }));
         match () {
             () if is(<dyn std::error::Error>::is::<Usage>) => ExitCode::from(2),
             () if is(<dyn std::error::Error>::is::<Missing>) => ExitCode::from(4),

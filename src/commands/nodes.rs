@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::Usage;
 use super::cli::PlaceArgs;
+use super::lab::lab_name;
 use super::{peers, place};
 use crate::cluster::{self, From, Node, Seat};
 use crate::model::{Host, PeerSpec};
@@ -15,7 +16,7 @@ use crate::model::{Host, PeerSpec};
 #[derive(Debug, Clone, Args)]
 pub struct ClusterArgs {
     /// The lab whose nodes are meant [default: the one named "lab", else the only one].
-    #[arg(long, value_name = "NAME", conflicts_with = "nodes-file")]
+    #[arg(long, value_name = "NAME", conflicts_with = "nodes-file", value_parser = lab_name)]
     pub lab: Option<String>,
 }
 

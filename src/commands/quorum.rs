@@ -53,13 +53,11 @@ pub(super) fn run(place: &PlaceArgs, args: &QuorumArgs, json: bool) -> Result<Ex
         let waited = cluster::wait(&seats, &from, args.timeout, limit, Snapshot::is_whole)?;
         let code = if waited.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(3) };
         let seen = waited.unwrap_or_else(|seen| seen);
-        return show(&seen, json, "").map(|_| code);
+        return show(&seen, json, false).map(|_| code);
     }
     loop {
         let seen = cluster::look(&seats, &from, args.timeout)?;
-        // Clear the screen, and to the top of it.
-        let clear = if args.watch && super::on_terminal() { "\x1b[2J\x1b[H" } else { "" };
-        if !show(&seen, json, clear)? || !args.watch {
+        if !show(&seen, json, args.watch)? || !args.watch {
             return Ok(ExitCode::SUCCESS);
         }
         sleep(Duration::from_secs(1));
@@ -82,9 +80,12 @@ fn from<'a>(named: &'a [String], seats: &'a [Seat], places: &'a [Place]) -> Resu
 }
 
 /// False when nobody reads it any more.
-fn show(seen: &Snapshot, json: bool, clear: &str) -> Result<bool> {
-    let text = if json { format!("{}\n", document(seen)) } else { format!("{clear}{}", text(seen)) };
-    out::print_while_read(&text)
+fn show(seen: &Snapshot, json: bool, watch: bool) -> Result<bool> {
+    match (json, watch) {
+        (true, _) => out::print_while_read(&out::json(&document(seen))),
+        (false, true) => out::afresh(&text(seen)),
+        (false, false) => out::print_while_read(&text(seen)),
+    }
 }
 
 /// The fields are listed in `docs/json.md`.

@@ -26,7 +26,9 @@ use clap::Args;
 use serde_json::json;
 
 use super::cli::PlaceArgs;
+use super::lab::lab_name;
 use super::{Usage, nodes, out, place, shown};
+use crate::kernel::file::read_text_once;
 use crate::record::{Event, FORMAT, Outcome, Record, Stamped, plain};
 use crate::scenario::{self, Plan, Scenario};
 
@@ -47,11 +49,15 @@ pub struct RunArgs {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// The lab whose nodes are meant: all where the file has no [nodes], else those that are named there without a lab.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = lab_name)]
     pub lab: Option<String>,
     /// Print the plan with its times and rules, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
+    /// Leave the commands of the steps all rights of playdead itself: root's capabilities, and its user [default: as the
+    /// user who called sudo, and without capabilities]. What is done to nodes (`commands`) always has them.
+    #[arg(long)]
+    pub privileged: bool,
     /// Capture what the nodes send and receive into the record, by tcpdump.
     #[arg(long, requires = "out")]
     pub pcap: bool,
@@ -99,12 +105,12 @@ pub(super) fn run(place: &PlaceArgs, args: &RunArgs, json: bool) -> Result<ExitC
 
 fn prepare(file_of_nodes: Option<&Path>, args: &RunArgs) -> Result<Ready> {
     let (file, shown) = (&args.file, args.file.display());
-    let text = std::fs::read_to_string(file).map_err(|error| Usage(format!("cannot read {shown}: {error}")))?;
+    let text = read_text_once(file).map_err(|error| Usage(format!("{error:#}")))?;
     let wrong = |error| Usage(format!("{shown}:{error}"));
     let scenario = scenario::parse(&text).map_err(wrong)?;
     let seed = args.seed.or(scenario.seed).unwrap_or_else(|| super::random_seed().into());
     let plan = scenario::plan(&scenario, &text, seed).map_err(wrong)?;
-    let world = World::open(&scenario, file_of_nodes, args.lab.as_deref()).with_context(|| shown.to_string())?;
+    let world = World::open(&scenario, file_of_nodes, args).with_context(|| shown.to_string())?;
     let from = &scenario.telemetry.from;
     nodes::as_places(&world.seats, &from.get_ref().0)
         .map_err(|error| wrong(format!("{}: telemetry.from: {error:#}", scenario::line(&text, from))))?;

@@ -16,14 +16,12 @@ use crate::kernel::owner;
 pub(super) fn run(args: &PlaceArgs, status: &StatusArgs, json: bool) -> Result<ExitCode> {
     loop {
         let found = look(args)?;
-        let text = if json {
-            format!("{}\n", document(&found))
-        } else {
-            // Clear the screen, and to the top of it.
-            let clear = if status.watch && super::on_terminal() { "\x1b[2J\x1b[H" } else { "" };
-            format!("{clear}{}", text(&found))
+        let read = match (json, status.watch) {
+            (true, _) => out::print_while_read(&out::json(&document(&found)))?,
+            (false, true) => out::afresh(&text(&found))?,
+            (false, false) => out::print_while_read(&text(&found))?,
         };
-        if !out::print_while_read(&text)? || !status.watch {
+        if !read || !status.watch {
             return Ok(ExitCode::SUCCESS);
         }
         sleep(Duration::from_secs(1));

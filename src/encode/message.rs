@@ -28,6 +28,9 @@ pub(super) mod nft {
     pub(in crate::encode) const TABLE_OWNER: u32 = 2;
 }
 
+/// `struct nlmsghdr`, in bytes.
+pub(super) const HEADER: usize = 16;
+
 /// `NLM_F_*` of `linux/netlink.h`.
 pub(super) const REQUEST: u16 = 0x1;
 pub(super) const ACK: u16 = 0x4;
@@ -76,4 +79,24 @@ pub(super) fn number(family: Family) -> u8 {
 /// The family with that `NFPROTO_*`, if it is one that playdead writes.
 pub fn family(number_of: u8) -> Option<Family> {
     Family::ALL.into_iter().find(|f| number(*f) == number_of)
+}
+
+/// The messages in a datagram; what does not fit into it by its own length is left out.
+pub fn split(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut messages = Vec::new();
+    while bytes.len() >= HEADER {
+        let len = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
+        if len < HEADER || len > bytes.len() {
+            break;
+        }
+        messages.push(bytes[..len].to_vec());
+        bytes = &bytes[len.next_multiple_of(4).min(bytes.len())..];
+    }
+    messages
+}
+
+/// Whether these bytes are one message with room for what `nf_tables` puts behind the header (`struct nfgenmsg`).
+pub(super) fn is_whole(message: &[u8]) -> bool {
+    let len = message.first_chunk().map(|len| u32::from_ne_bytes(*len) as usize);
+    len == Some(message.len()) && message.len() >= HEADER + 4
 }

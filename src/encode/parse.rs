@@ -1,6 +1,6 @@
 //! What the kernel says of tables, counters and sets, as plain values.
 
-use super::object;
+use super::message::{HEADER, is_whole, nft::OBJECT_COUNTER};
 
 /// A table as the kernel shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,36 +73,124 @@ pub struct FlowtableInfo {
 
 /// The table in a `NFT_MSG_NEWTABLE` message.
 pub fn parse_table(message: &[u8]) -> Option<TableInfo> {
-    object::read_table(message)
+    let (family, table) = object(message)?;
+    Some(TableInfo { family, name: table.text(1)?, comment: table.get(6).and_then(comment), owner: table.u32(7) })
 }
 
-/// The counter in a `NFT_MSG_NEWOBJ` message.
+/// The counter in a `NFT_MSG_NEWOBJ` message; other objects are none.
 pub fn parse_counter(message: &[u8]) -> Option<CounterInfo> {
-    object::read_counter(message)
+    let (_, object) = object(message)?;
+    if object.u32(3)? != OBJECT_COUNTER {
+        return None;
+    }
+    let counted = object.inside(4);
+    let (bytes, packets) = (counted.u64(1)?, counted.u64(2)?);
+    Some(CounterInfo { table: object.text(1)?, name: object.text(2)?, packets, bytes })
 }
 
 /// The type of the base chain in a `NFT_MSG_NEWCHAIN` message.
 pub fn parse_chain_type(message: &[u8]) -> Option<String> {
-    object::read_chain_type(message)
+    object(message)?.1.text(7)
 }
 
 /// The chain in a `NFT_MSG_NEWCHAIN` message, if it has a hook.
 pub fn parse_base_chain(message: &[u8]) -> Option<BaseChainInfo> {
-    object::read_base_chain(message)
+    let (family, chain) = object(message)?;
+    let hook = chain.inside(4);
+    let priority = hook.u32(2).unwrap_or(0).cast_signed();
+    Some(BaseChainInfo { family, table: chain.text(1)?, name: chain.text(3)?, hook: hook.u32(1)?, priority })
 }
 
 /// The flowtable in a `NFT_MSG_NEWFLOWTABLE` message.
 pub fn parse_flowtable(message: &[u8]) -> Option<FlowtableInfo> {
-    object::read_flowtable(message)
+    let (_, flowtable) = object(message)?;
+    let devices = flowtable.inside(3).inside(3);
+    Some(FlowtableInfo {
+        table: flowtable.text(1)?,
+        name: flowtable.text(2)?,
+        devices: devices.each().filter(|(kind, _)| *kind == 1).map(|(_, name)| string(name)).collect(),
+        // NFT_FLOWTABLE_HW_OFFLOAD
+        hardware: flowtable.u32(7).is_some_and(|flags| flags & 1 != 0),
+    })
 }
 
 /// The elements in a `NFT_MSG_NEWSETELEM` message.
 pub fn parse_elements(message: &[u8]) -> Vec<ElementInfo> {
-    object::read_elements(message)
+    let Some((_, list)) = object(message) else { return Vec::new() };
+    list.inside(3).each().map(|(_, element)| read_element(Attributes(element))).collect()
+}
+
+fn read_element(element: Attributes) -> ElementInfo {
+    let key = |kind: u16| element.inside(kind).get(1).unwrap_or_default().to_vec();
+    ElementInfo {
+        key: key(1),
+        key_end: key(10),
+        // NFT_SET_ELEM_INTERVAL_END
+        ends_interval: element.u32(3).is_some_and(|flags| flags & 1 != 0),
+        comment: element.get(6).and_then(comment),
+        expires_ms: element.u64(5),
+    }
+}
+
+/// The family of the object that a message is about, and its attributes, whose numbers are those of
+/// `linux/netfilter/nf_tables.h` (`NFTA_TABLE_*` and so on). libnftnl is not asked: it ends the whole process when it does
+/// not like the length of an attribute.
+fn object(message: &[u8]) -> Option<(u8, Attributes<'_>)> {
+    let body = is_whole(message).then(|| message.get(HEADER..)).flatten()?;
+    Some((*body.first()?, Attributes(body.get(4..)?)))
+}
+
+/// Attributes of netlink, one behind the other: length, type, and the value padded to words.
+#[derive(Clone, Copy)]
+struct Attributes<'a>(&'a [u8]);
+
+impl<'a> Attributes<'a> {
+    /// Type and value of each, up to one that does not fit.
+    fn each(self) -> impl Iterator<Item = (u16, &'a [u8])> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let (length, kind) = (u16_at(rest, 0)?, u16_at(rest, 2)?);
+            let value = rest.get(4..usize::from(length))?;
+            rest = rest.get(usize::from(length).next_multiple_of(4)..).unwrap_or_default();
+            // Without NLA_F_NESTED and NLA_F_NET_BYTEORDER.
+            Some((kind & 0x3fff, value))
+        })
+    }
+
+    fn get(self, kind: u16) -> Option<&'a [u8]> {
+        self.each().find(|(other, _)| *other == kind).map(|(_, value)| value)
+    }
+
+    /// Those in the value of another; none where there is no such one.
+    fn inside(self, kind: u16) -> Self {
+        Self(self.get(kind).unwrap_or_default())
+    }
+
+    fn u32(self, kind: u16) -> Option<u32> {
+        Some(u32::from_be_bytes(self.get(kind)?.try_into().ok()?))
+    }
+
+    fn u64(self, kind: u16) -> Option<u64> {
+        Some(u64::from_be_bytes(self.get(kind)?.try_into().ok()?))
+    }
+
+    fn text(self, kind: u16) -> Option<String> {
+        self.get(kind).map(string)
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// Up to the zero byte that ends it.
+fn string(bytes: &[u8]) -> String {
+    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
 }
 
 /// The comment in a table's or an element's user data: type 0, its length, and a C string.
-pub(super) fn comment(userdata: &[u8]) -> Option<String> {
+fn comment(userdata: &[u8]) -> Option<String> {
     let (&[0, len], rest) = userdata.split_first_chunk::<2>()? else { return None };
     let text = rest.get(..usize::from(len))?.strip_suffix(&[0])?;
     String::from_utf8(text.to_vec()).ok()

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
-use nix::unistd::{Uid, User, geteuid};
+use nix::unistd::{User, geteuid};
 
 use super::Missing;
 use super::netns::NetNs;
+use super::privilege::{Privilege, behind_sudo};
 
 /// What makes an engine's command ask an engine elsewhere.
 const ELSEWHERE: [&str; 4] = ["DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "CONTAINER_CONNECTION"];
@@ -105,10 +105,11 @@ impl Engine {
     fn command(&self) -> Command {
         let mut command = Command::new(self.program);
         command.args(["inspect", "--type", "container", "--format", "{{.State.Pid}} {{.Id}}"]).stdin(Stdio::null());
+        // What it says is read in one case (`permission denied`).
+        command.env("LC_ALL", "C");
         if let Some(user) = &self.user {
             // The user may not be allowed to be where root is.
-            command.uid(user.uid.as_raw()).gid(user.gid.as_raw()).current_dir("/");
-            command.env("HOME", &user.dir).env("USER", &user.name).env("LOGNAME", &user.name);
+            Privilege::Dropped(Some(user.clone())).apply(command.current_dir("/"));
             command.env("XDG_RUNTIME_DIR", format!("/run/user/{}", user.uid));
         }
         command
@@ -125,18 +126,10 @@ fn last_line(text: &[u8]) -> String {
 fn find(name: &str) -> Result<Container> {
     let mut found = Found::default();
     found.ask(Engine::both(None), name)?;
-    if let Some(user) = user_behind_sudo().filter(|_| found.is_nothing()) {
+    if let Some(user) = behind_sudo().filter(|_| found.is_nothing()) {
         found.ask(Engine::both(Some(&user)), name)?;
     }
     found.the_one(name)
-}
-
-fn user_behind_sudo() -> Option<User> {
-    let uid = Uid::from_raw(std::env::var("SUDO_UID").ok()?.parse().ok()?);
-    if !geteuid().is_root() || uid.is_root() {
-        return None;
-    }
-    User::from_uid(uid).ok().flatten()
 }
 
 /// What all of them answered.

@@ -3,11 +3,13 @@
 pub mod conntrack;
 pub mod container;
 pub mod distance;
+pub mod file;
 pub mod forge;
 pub mod machine;
 pub mod netns;
 pub mod nft;
 pub mod owner;
+pub mod privilege;
 pub mod resolve;
 pub mod route;
 pub mod session;

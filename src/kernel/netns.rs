@@ -13,8 +13,9 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
-use super::Missing;
+use super::{Missing, file};
 
 /// Where `ip netns` keeps its names; ours are compatible with it.
 pub const NAMES: &str = "/run/netns";
@@ -72,19 +73,19 @@ impl NetNs {
     /// and name servers, where it has such files.
     pub fn of_container(pid: u32) -> Result<Self> {
         let mut ns = Self::of_pid(pid)?;
-        let read = |name: &'static str| {
-            let path = format!("/proc/{pid}/root/etc/{name}");
-            // A link would lead to a file of this machine, and a pipe nowhere.
-            let is_file = Path::new(&path).symlink_metadata().is_ok_and(|meta| meta.is_file());
-            is_file.then(|| Some((name, std::fs::read(path).ok()?))).flatten()
-        };
+        // What is there is the container's to choose: a link may lead anywhere in it, and a pipe or a device is no file.
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        let read = |name: &'static str| Some((name, file::read_inside(&root, &format!("etc/{name}"))?));
         ns.etc = Etc::Copied(["hosts", "resolv.conf"].into_iter().filter_map(read).collect());
         Ok(ns)
     }
 
-    /// A namespace by the file that stands for it.
+    /// A namespace by the file that stands for it. Whatever else is there is not opened: a pipe would make wait, and some
+    /// devices do something when they are.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|error| cannot_open(path, error))?;
+        let found = file::look(path).map_err(|error| cannot_open(path, error))?;
+        ensure!(fstatfs(&found)?.filesystem_type() == NSFS_MAGIC, "{} is not a network namespace", path.display());
+        let file = file::reopen(&found).map_err(|error| cannot_open(path, error))?;
         // SAFETY: the ioctl takes no argument and only reads the type behind a descriptor we own.
         #[expect(unsafe_code, reason = "the ioctl has no safe wrapper")]
         let kind = unsafe { ns_get_nstype(file.as_raw_fd()) };

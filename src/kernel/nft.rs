@@ -12,7 +12,7 @@ use nix::sys::socket::{
 
 use super::Missing;
 use super::netns::NetNs;
-use crate::encode::{Finalized, Sent};
+use crate::encode::{Finalized, Sent, split};
 
 /// A dump that the kernel says was disturbed is read again, but not for ever.
 const TRIES: usize = 50;
@@ -231,19 +231,6 @@ fn dump_error(errno: Errno) -> Result<Option<Vec<Vec<u8>>>> {
         .into()),
         errno => Err(errno).context("nf_tables cannot be read here"),
     }
-}
-
-fn split(mut bytes: &[u8]) -> Vec<Vec<u8>> {
-    let mut messages = Vec::new();
-    while bytes.len() >= HEADER {
-        let len = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
-        if len < HEADER || len > bytes.len() {
-            break;
-        }
-        messages.push(bytes[..len].to_vec());
-        bytes = &bytes[len.next_multiple_of(4).min(bytes.len())..];
-    }
-    messages
 }
 
 /// Type, sequence number, and the errno of an error message (0 is an acknowledgment).

@@ -3,6 +3,7 @@
 //! A netlink socket belongs for ever to the namespace of the thread that opened it, so only opening it
 //! happens inside; every request after that is sent from wherever the caller is.
 
+mod names;
 mod way;
 mod write;
 mod xdp;
@@ -67,6 +68,9 @@ pub fn addresses(ns: &NetNs) -> Result<Vec<(u32, IpNet)>> {
     RouteSocket::open(ns)?.addresses()
 }
 
+/// Addresses with the length of their prefixes, each with the index of its interface.
+pub type Addresses = Vec<(u32, IpNet)>;
+
 /// A socket for requests to the routing part of the kernel, bound to one namespace.
 pub struct RouteSocket {
     socket: Socket,
@@ -98,11 +102,7 @@ impl RouteSocket {
         let replies = self
             .request(&RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_DUMP)
             .context("cannot list the interfaces")?;
-        let links = replies.into_iter().filter_map(|reply| match reply {
-            RouteNetlinkMessage::NewLink(link) => Some(interface(&link)),
-            _ => None,
-        });
-        Ok(with_masters(links.collect()))
+        Ok(interfaces_in(&replies))
     }
 
     /// Every address with the index of its interface.
@@ -113,11 +113,7 @@ impl RouteSocket {
         let replies = self
             .request(&RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP)
             .context("cannot list the addresses")?;
-        let addresses = replies.into_iter().filter_map(|reply| match reply {
-            RouteNetlinkMessage::NewAddress(message) => address(&message),
-            _ => None,
-        });
-        Ok(addresses.collect())
+        Ok(addresses_in(&replies))
     }
 
     /// Sends one request and gives the messages of its answer, up to the acknowledgement or the end of the dump.
@@ -152,25 +148,9 @@ impl RouteSocket {
 
     /// Reads one datagram of the answer.
     fn receive(&self, answer: &mut Answer) -> Result<()> {
-        let (datagram, _) = self.socket.recv_from_full()?;
-        let mut rest = datagram.as_slice();
-        while !rest.is_empty() {
-            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)?;
-            let length = (message.header.length as usize).next_multiple_of(4).clamp(1, rest.len());
-            rest = &rest[length..];
-            if message.header.sequence_number != self.sequence {
-                continue;
-            }
-            answer.interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
-            match message.payload {
-                NetlinkPayload::InnerMessage(inner) => answer.messages.push(inner),
-                NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io().into()),
-                NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => answer.complete = true,
-                NetlinkPayload::Overrun(_) => bail!("the kernel dropped a part of its answer"),
-                _ => {}
-            }
-        }
-        Ok(())
+        let (mut datagram, _) = self.socket.recv_from_full()?;
+        names::make_text(&mut datagram);
+        answer.read(&datagram, self.sequence)
     }
 }
 
@@ -181,6 +161,58 @@ struct Answer {
     complete: bool,
     /// Something came or went while the kernel was listing, so the list may lack what was there all the time.
     interrupted: bool,
+}
+
+impl Answer {
+    /// Takes up what a datagram says to the request of that number.
+    fn read(&mut self, datagram: &[u8], sequence: u32) -> Result<()> {
+        let mut rest = datagram;
+        while !rest.is_empty() {
+            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)?;
+            let length = (message.header.length as usize).next_multiple_of(4).clamp(1, rest.len());
+            rest = &rest[length..];
+            if message.header.sequence_number != sequence {
+                continue;
+            }
+            self.interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
+            match message.payload {
+                NetlinkPayload::InnerMessage(inner) => self.messages.push(inner),
+                NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io().into()),
+                NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => self.complete = true,
+                NetlinkPayload::Overrun(_) => bail!("the kernel dropped a part of its answer"),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The interfaces and addresses in a datagram that answers request 1.
+///
+/// # Errors
+/// When it cannot be read, or tells of an error.
+#[doc(hidden)] // For the fuzzer, which has no kernel to ask.
+pub fn read_datagram(datagram: &[u8]) -> Result<(Vec<Interface>, Addresses)> {
+    let (mut answer, mut datagram) = (Answer::default(), datagram.to_vec());
+    names::make_text(&mut datagram);
+    answer.read(&datagram, 1)?;
+    Ok((interfaces_in(&answer.messages), addresses_in(&answer.messages)))
+}
+
+fn interfaces_in(messages: &[RouteNetlinkMessage]) -> Vec<Interface> {
+    let links = messages.iter().filter_map(|message| match message {
+        RouteNetlinkMessage::NewLink(link) => Some(interface(link)),
+        _ => None,
+    });
+    with_masters(links.collect())
+}
+
+fn addresses_in(messages: &[RouteNetlinkMessage]) -> Addresses {
+    let addresses = messages.iter().filter_map(|message| match message {
+        RouteNetlinkMessage::NewAddress(message) => address(message),
+        _ => None,
+    });
+    addresses.collect()
 }
 
 fn interface(link: &LinkMessage) -> Interface {

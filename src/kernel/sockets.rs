@@ -119,6 +119,15 @@ pub fn connections(ns: &NetNs) -> Result<Vec<Connection>> {
     Ok(entries.iter().filter_map(Connection::from_entry).collect())
 }
 
+/// The connections in a datagram of the kernel's list of sockets.
+///
+/// # Errors
+/// When it is cut off, or tells of an error.
+#[doc(hidden)] // For the fuzzer, which has no kernel to ask.
+pub fn read_datagram(datagram: &[u8]) -> Result<Vec<Connection>> {
+    Ok(diag::read_datagram(datagram)?.iter().filter_map(Connection::from_entry).collect())
+}
+
 /// The addresses at which TCP listens in `ns`. A listener on `[::]` that takes IPv4 as well is given as both wildcards.
 ///
 /// Fails if the namespace cannot be entered or the kernel does not list its sockets.

@@ -182,6 +182,8 @@ impl FromStr for Meta {
         else {
             return Err(());
         };
+        // Anybody may write such a comment, and what stands there is shown.
+        since.parse::<jiff::Timestamp>().map_err(drop)?;
         let lease = match rest {
             [] => None,
             ["for", lease] => Some(lease.strip_suffix("ms").and_then(|ms| ms.parse().ok()).ok_or(())?),
@@ -245,9 +247,11 @@ mod tests {
             "playdead",
             "playdead 1 ",
             "playdead 1 dead-host",
-            "playdead 2 dead-host both all 0 since x of 1",
-            "playdead 1 lossy:99999999.00% both all 0 since x of 1",
-            "playdead 1 lossy:4294967295.99% both all 0 since x of 1",
+            "playdead 1 dead-host both all 0 since x of 1",
+            "playdead 1 dead-host both all 0 since 2026-11-30T05:00:00Z\u{1b}[31m of 1",
+            "playdead 2 dead-host both all 0 since 2026-11-30T05:00:00Z of 1",
+            "playdead 1 lossy:99999999.00% both all 0 since 2026-11-30T05:00:00Z of 1",
+            "playdead 1 lossy:4294967295.99% both all 0 since 2026-11-30T05:00:00Z of 1",
             "x",
         ] {
             assert!(foreign.parse::<Meta>().is_err(), "{foreign:?}");

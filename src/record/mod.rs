@@ -4,6 +4,7 @@
 //! replaced as a whole, so that none of them is ever seen half written.
 
 mod event;
+mod folder;
 mod junit;
 mod plain;
 mod summary;
@@ -11,6 +12,6 @@ mod timeline;
 mod writer;
 
 pub use event::{Event, FORMAT, Outcome, Stamped, State};
-pub use plain::plain;
+pub use plain::{json, line, plain};
 pub use summary::summary;
 pub use writer::Record;

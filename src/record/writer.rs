@@ -1,16 +1,17 @@
 //! Writes a record while it happens.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Seek, Write};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow};
 
 use super::event::{Event, Stamped};
-use super::{junit, plain, summary, timeline};
+use super::folder::Folder;
+use super::{json, junit, plain, summary, timeline};
 
 /// The views are made anew at most so often while the scenario plays.
 const BETWEEN_VIEWS: Duration = Duration::from_secs(1);
@@ -24,7 +25,7 @@ pub struct Record {
 
 #[derive(Debug)]
 struct Shared {
-    directory: Option<PathBuf>,
+    folder: Option<Folder>,
     inner: Mutex<Inner>,
     woken: Condvar,
 }
@@ -45,9 +46,10 @@ impl Record {
     /// # Errors
     /// When the directory cannot be made or is not empty.
     pub fn open(directory: Option<&Path>) -> Result<Self> {
-        let lines = directory.map(prepare).transpose()?;
+        let folder = directory.map(Folder::begin).transpose()?;
+        let lines = folder.as_ref().map(|folder| folder.create("events.jsonl")).transpose()?;
         let shared = Arc::new(Shared {
-            directory: directory.map(Path::to_owned),
+            folder,
             inner: Mutex::new(Inner { zero: None, lines, events: Vec::new(), error: None, ended: false }),
             woken: Condvar::new(),
         });
@@ -83,26 +85,30 @@ impl Record {
     }
 
     /// Writes a file of the record; gives its name. Without a directory only the name is made.
-    pub fn file(&self, name: &str, content: &[u8]) -> String {
-        if let Some(path) = self.path(name) {
-            self.keep_error(put(&path, content));
+    pub fn file(&self, name: &str, mut content: &[u8]) -> String {
+        if let Some(folder) = &self.shared.folder {
+            self.keep_error(folder.put(name, &mut content));
         }
         name.to_owned()
     }
 
-    /// The same of what another file has now.
-    pub fn copy(&self, name: &str, mut from: &File) {
-        if let Some(path) = self.path(name) {
-            let rewound = from.rewind().and_then(|()| from.metadata()).context("cannot read an output");
-            self.keep_error(rewound.and_then(|now| put(&path, from.take(now.len()))));
+    /// The same of what another file has now, from that byte on.
+    pub fn copy(&self, name: &str, mut from: &File, first: u64) {
+        if let Some(folder) = &self.shared.folder {
+            let opened =
+                from.seek(io::SeekFrom::Start(first)).and_then(|_| from.metadata()).context("cannot read an output");
+            let put =
+                |now: std::fs::Metadata| folder.put(name, &mut io::Read::take(from, now.len().saturating_sub(first)));
+            self.keep_error(opened.and_then(put));
         }
     }
 
-    /// Where a file of the record is to be; its directory is there.
-    pub fn path(&self, name: &str) -> Option<PathBuf> {
-        let path = self.shared.directory.as_ref()?.join(name);
-        self.keep_error(directory_of(&path).with_context(|| shown(&path)));
-        Some(path)
+    /// A new file of the record, open for writing; none without a directory.
+    ///
+    /// # Errors
+    /// When it cannot be made, or is there.
+    pub fn create(&self, name: &str) -> Result<Option<File>> {
+        self.shared.folder.as_ref().map(|folder| folder.create(name)).transpose()
     }
 
     fn keep_error(&self, result: Result<()>) {
@@ -131,35 +137,6 @@ impl Record {
     }
 }
 
-fn prepare(directory: &Path) -> Result<File> {
-    fs::create_dir_all(directory).with_context(|| shown(directory))?;
-    if fs::read_dir(directory).with_context(|| shown(directory))?.next().is_some() {
-        bail!("{} is not empty: give a new directory for the record", directory.display());
-    }
-    let path = directory.join("events.jsonl");
-    File::options().append(true).create_new(true).open(&path).with_context(|| shown(&path))
-}
-
-/// Puts a file in its place: all of it, or nothing.
-fn put(path: &Path, mut content: impl Read) -> Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let new = path.with_file_name(format!(".{name}"));
-    let written = File::create(&new).and_then(|mut file| io::copy(&mut content, &mut file));
-    let written = written.and_then(|_| fs::rename(&new, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&new);
-    }
-    written.with_context(|| shown(path))
-}
-
-fn directory_of(path: &Path) -> std::io::Result<()> {
-    path.parent().map_or(Ok(()), fs::create_dir_all)
-}
-
-fn shown(path: &Path) -> String {
-    format!("cannot write {}", path.display())
-}
-
 impl Inner {
     /// In whole microseconds.
     fn ms(&self, then: Instant) -> f64 {
@@ -170,7 +147,7 @@ impl Inner {
     /// One write a line: a reader, or whoever comes after a crash, never sees half of one.
     fn append(&mut self, event: &Stamped) -> Result<()> {
         let Some(lines) = &mut self.lines else { return Ok(()) };
-        let line = serde_json::to_string(event)? + "\n";
+        let line = json(&serde_json::to_string(event)?) + "\n";
         let before = lines.metadata()?.len();
         lines.write_all(line.as_bytes()).map_err(|error| {
             // On a full disk a part of it may be there.
@@ -210,13 +187,13 @@ impl Shared {
     }
 
     fn draw(&self, events: &[Stamped]) -> Result<()> {
-        let Some(directory) = &self.directory else { return Ok(()) };
+        let Some(folder) = &self.folder else { return Ok(()) };
         let views = [
             ("junit.xml", junit::junit(events)?),
             ("summary.md", summary(events)),
             ("timeline.svg", timeline::svg(events)),
         ];
-        let written = views.map(|(name, text)| put(&directory.join(name), plain(&text).as_bytes()));
+        let written = views.map(|(name, text)| folder.put(name, &mut plain(&text).as_bytes()));
         written.into_iter().collect()
     }
 }

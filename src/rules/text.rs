@@ -122,6 +122,13 @@ impl Span {
     }
 }
 
+/// The name of a device. nft has no way to write a quotation mark or the end of a line inside of a string: a device that
+/// is called so must not become a rule of somebody's making, and this name is none that nft finds.
+fn quoted(name: &str) -> String {
+    let shown = |c: char| if c == '"' || c == '\\' || c.is_control() { '\u{fffd}' } else { c };
+    format!("\"{}\"", name.chars().map(shown).collect::<String>())
+}
+
 fn low_bits(number: u128) -> u32 {
     u32::try_from(number & u128::from(u32::MAX)).unwrap_or(0)
 }
@@ -141,7 +148,7 @@ fn write_datum(f: &mut Formatter<'_>, kind: Kind, bytes: &[u8]) -> fmt::Result {
         // What the kernel itself keeps is in the machine's byte order, unlike what comes from a packet.
         (Kind::IfIndex, _) => u32::from_ne_bytes(low_bits(number()).to_be_bytes()).fmt(f),
         (Kind::Mark, _) => write!(f, "{:#x}", u32::from_ne_bytes(low_bits(number()).to_be_bytes())),
-        (Kind::IfName, _) => write!(f, "\"{}\"", String::from_utf8_lossy(bytes).trim_end_matches('\0')),
+        (Kind::IfName, _) => f.write_str(&quoted(String::from_utf8_lossy(bytes).trim_end_matches('\0'))),
         (Kind::Number(_), _) => write!(f, "{:#x}", number()),
         _ => number().fmt(f),
     }
@@ -163,7 +170,7 @@ impl Display for Hook {
         let (kind, hook, priority, devices) = self.parts();
         write!(f, "type {kind} hook {hook}")?;
         if !devices.is_empty() {
-            let devices: Vec<_> = devices.iter().map(|name| format!("\"{name}\"")).collect();
+            let devices: Vec<_> = devices.iter().map(|name| quoted(name)).collect();
             write!(f, " devices = {{ {} }}", devices.join(", "))?;
         }
         write!(f, " priority {priority}; policy accept;")

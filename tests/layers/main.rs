@@ -105,7 +105,7 @@ fn namespaces_are_entered_in_one_file() {
 
 #[test]
 fn unsafe_code_stands_in_exactly_these_files() {
-    let expected = ["src/commands/hold.rs", "src/encode/object.rs", "src/kernel/netns.rs"];
+    let expected = ["src/encode/object.rs", "src/kernel/netns.rs", "src/kernel/privilege.rs"];
     let has_unsafe = |source: &Source| source.paths().iter().any(|path| path.words == ["unsafe"]);
     let found: Vec<_> = sources().into_iter().filter(has_unsafe).map(|source| source.name).collect();
     assert_eq!(found, expected);
@@ -130,6 +130,17 @@ fn no_other_program_writes_rules_or_links_for_us() {
         }
     }
     none(&wrong);
+}
+
+/// `--then`, the commands of scenarios and of nodes, and checks: what people wrote for a shell, in their words alone.
+#[test]
+fn a_shell_is_started_only_for_what_was_written_for_one() {
+    let expected =
+        ["src/cluster/command.rs", "src/commands/apply.rs", "src/commands/run/guard.rs", "src/commands/run/shell.rs"];
+    let starts = |source: &Source| blank(&source.text, false).contains("Command::new(\"sh\")");
+    let mut found: Vec<_> = sources().into_iter().filter(starts).map(|source| source.name).collect();
+    found.sort();
+    assert_eq!(found, expected);
 }
 
 fn none(wrong: &[String]) {

@@ -15,6 +15,7 @@ use crate::commands::plan::check_usage;
 use crate::commands::{Usage, broken, nodes, out, shown};
 use crate::kernel::Missing;
 use crate::model::Kind;
+use crate::record::plain;
 
 /// Does what was typed, if some of its places are on other hosts.
 pub(in super::super) fn run(cli: &Cli) -> Result<Option<ExitCode>> {
@@ -122,7 +123,7 @@ pub(in super::super) fn pass_to(node: &Node, words: &[&str], json: bool) -> Resu
     let output = command.spawn().and_then(std::process::Child::wait_with_output).map_err(no_ssh)?;
     let code = output.status.code().and_then(|code| u8::try_from(code).ok());
     let Some(code) = code.filter(|code| matches!(code, 0 | 1 | 3)) else { return Err(failure(node, &output)) };
-    let _ = std::io::stderr().lock().write_all(&output.stderr);
+    let _ = std::io::stderr().lock().write_all(plain(&String::from_utf8_lossy(&output.stderr)).as_bytes());
     let document = (json && !output.stdout.is_empty()).then(|| serde_json::from_slice(&output.stdout));
     Ok((code, document.transpose().context("what it printed is no document")?))
 }

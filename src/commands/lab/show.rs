@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use crate::commands::table;
+use crate::commands::{out, table};
 use crate::lab::{self, EtcdStatus, Health, Made, Node, NodeStatus, Removed, Status};
 
 /// The version of the JSON documents.
@@ -131,5 +131,5 @@ fn addresses(addresses: &[IpAddr]) -> String {
 }
 
 fn line(value: &Value) -> String {
-    value.to_string() + "\n"
+    out::json(value)
 }

@@ -1,6 +1,7 @@
 //! Captures on the nodes, by tcpdump: the witness that is nobody's but the kernel's.
 
-use std::fs;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -47,20 +48,29 @@ pub(super) fn end(captures: &mut [Child], guard: &mut Guard) -> Result<()> {
 }
 
 fn one(world: &World, record: &Record, guard: &mut Guard, node: &str) -> Result<Child> {
-    let file = record.path(&format!("pcap/{node}.pcap")).context("a capture needs --out")?;
-    let said = record.path(&format!("pcap/{node}.log")).context("a capture needs --out")?;
+    let file = record.create(&format!("pcap/{node}.pcap"))?.context("a capture needs --out")?;
+    let said = record.create(&format!("pcap/{node}.log"))?.context("a capture needs --out")?;
     let mut tcpdump = Command::new("tcpdump");
-    // Written and read at once, so that a crash loses nothing; as root, since the directory may be root's alone.
-    tcpdump.args(["-i", "any", "-n", "-U", "--immediate-mode", "-s", "256", "-Z", "root", "-w"]).arg(&file);
-    tcpdump.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&said)?);
+    // Written and read at once, so that a crash loses nothing; as root, since in a user namespace there may be no other.
+    tcpdump.args(["-i", "any", "-n", "-U", "--immediate-mode", "-s", "256", "-Z", "root", "-w", "-"]);
+    // Whether it listens is read from what it says.
+    tcpdump.env("LC_ALL", "C");
+    tcpdump.process_group(0).stdin(Stdio::null()).stdout(file).stderr(said.try_clone()?);
     let mut child = world.place(node)?.ns.run(|| tcpdump.spawn())??;
     guard.add(Undo::End { group: child.id() })?;
     let until = Instant::now() + STARTING;
-    while !fs::read_to_string(&said)?.contains("listening on") {
+    while !so_far(&said).contains("listening on") {
         if child.try_wait()?.is_some() || Instant::now() > until {
-            bail!("tcpdump does not listen; it said: {}", super::shell::last_line(&fs::read_to_string(&said)?));
+            bail!("tcpdump does not listen; it said: {}", super::shell::last_line(&so_far(&said)));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(child)
+}
+
+/// What it has said.
+fn so_far(said: &File) -> String {
+    let mut bytes = vec![0; 4096];
+    let read = said.read_at(&mut bytes, 0).unwrap_or(0);
+    String::from_utf8_lossy(&bytes[..read]).into_owned()
 }

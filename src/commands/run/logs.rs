@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::world::World;
 use crate::cluster;
+use crate::kernel::file::open_plain;
 use crate::record::Record;
 
 /// What the nodes' logs say from now on.
@@ -22,10 +23,10 @@ impl Logs {
 
     pub(super) fn copy(&self, record: &Record) {
         for (node, path, from) in &self.0 {
-            let Ok(text) = std::fs::read(path) else { continue };
+            let Ok(log) = open_plain(path) else { continue };
             // One that is shorter now was begun anew.
-            let from = usize::try_from(*from).ok().filter(|from| *from <= text.len()).unwrap_or(0);
-            record.file(&format!("logs/{node}.log"), &text[from..]);
+            let from = log.metadata().map_or(0, |now| if now.len() < *from { 0 } else { *from });
+            record.copy(&format!("logs/{node}.log"), &log, from);
         }
     }
 }

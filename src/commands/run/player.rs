@@ -62,7 +62,7 @@ pub(super) fn play(ready: &Ready, record: &Record, pcap: bool, json: bool) -> Re
     let mut guard = Guard::start()?;
     let (world, how) = (&ready.world, &ready.scenario.telemetry);
     record.add(None, begin(ready));
-    std::fs::create_dir(&world.work).with_context(|| format!("cannot make {}", world.work.display()))?;
+    world.make_work().with_context(|| format!("cannot make {}", world.work.display()))?;
     guard.add(Undo::Remove { directory: world.work.clone() })?;
     put_right(world, record)?;
     let mut captures = if pcap { capture::start(world, record, &mut guard)? } else { Vec::new() };

@@ -14,6 +14,7 @@ use super::stop::Stop;
 use super::world::World;
 use crate::cluster;
 use crate::commands::hold::code_of;
+use crate::kernel::file::reopen;
 use crate::record::{Event, Record, plain};
 
 const POLL: Duration = Duration::from_millis(5);
@@ -48,7 +49,7 @@ impl Shell {
         };
         match there {
             Some(_) => shell.stdin(Stdio::piped()),
-            None => shell.args(["-c", command]).stdin(Stdio::null()),
+            None => world.privilege.apply(shell.args(["-c", command]).stdin(Stdio::null())),
         };
         shell.process_group(0);
         shell.stdout(writes.try_clone()?).stderr(writes);
@@ -117,7 +118,7 @@ impl Shell {
 
     /// Its output so far as the record's file. A record that cannot be written is no failure of the command.
     pub(super) fn keep(&self, record: &Record) {
-        record.copy(&self.file, &self.output);
+        record.copy(&self.file, &self.output, 0);
     }
 
     /// Its end as an event, with its output as a file.
@@ -139,7 +140,8 @@ impl Shell {
 fn unnamed(world: &World) -> std::io::Result<(File, File)> {
     let path = world.work.join(".output");
     let writes = File::options().append(true).create_new(true).open(&path)?;
-    let reads = File::open(&path);
+    // By its descriptor: the directory may be the user's whose command this is.
+    let reads = reopen(&writes);
     std::fs::remove_file(&path)?;
     Ok((writes, reads?))
 }

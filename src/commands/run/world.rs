@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use super::RunArgs;
 use super::guard::Undo;
 use super::stop::Stop;
 use crate::cluster::{self, Check, Commands, Node, Seat, Snapshot, Ssh};
@@ -15,6 +17,7 @@ use crate::commands::cli::PlaceArgs;
 use crate::commands::place::Place;
 use crate::commands::{Usage, nodes};
 use crate::kernel::netns::NetNs;
+use crate::kernel::privilege::Privilege;
 use crate::lab;
 use crate::model::PeerSpec;
 use crate::scenario::Scenario;
@@ -31,24 +34,35 @@ pub(super) struct World {
     pub(super) env: BTreeMap<String, String>,
     /// A directory for what its commands have to tell each other.
     pub(super) work: PathBuf,
+    /// What the commands of its steps keep of this process's rights.
+    pub(super) privilege: Privilege,
 }
 
 impl World {
     /// The scenario's own nodes, else those of another file, else those of the lab that is named, else of the usual one.
-    pub(super) fn open(scenario: &Scenario, nodes: Option<&Path>, lab: Option<&str>) -> Result<Self> {
-        let (env, work) =
-            (scenario.env.clone(), std::env::temp_dir().join(format!("playdead-run-{}", std::process::id())));
+    pub(super) fn open(scenario: &Scenario, nodes: Option<&Path>, args: &RunArgs) -> Result<Self> {
+        // A name that nobody else can have taken before.
+        let name = format!("playdead-run-{}-{:08x}", std::process::id(), crate::commands::random_seed());
+        let (env, work) = (scenario.env.clone(), std::env::temp_dir().join(name));
+        let privilege = if args.privileged { Privilege::Kept } else { Privilege::of_caller() };
         let own = scenario.nodes.as_ref().map(|nodes| Ok(nodes.0.clone()));
-        let lab = lab.or(scenario.lab.as_deref());
+        let lab = args.lab.as_deref().or(scenario.lab.as_deref());
         if let Some(mut nodes) = own.or_else(|| nodes.map(crate::commands::nodes::of_file)).transpose()? {
             for node in &mut nodes {
                 in_its_lab(node, lab)?;
             }
-            return Ok(Self { seats: cluster::open(&nodes)?.into(), lab: None, env, work });
+            return Ok(Self { seats: cluster::open(&nodes)?.into(), lab: None, env, work, privilege });
         }
         let lab = lab::choose(lab)?;
         let seats = cluster::open(&cluster::of_lab(Some(&lab))?)?.into();
-        Ok(Self { seats, lab: Some(lab), env, work })
+        Ok(Self { seats, lab: Some(lab), env, work, privilege })
+    }
+
+    /// Makes the directory, which nobody else can look into.
+    pub(super) fn make_work(&self) -> std::io::Result<()> {
+        std::fs::DirBuilder::new().mode(0o700).create(&self.work)?;
+        let user = self.privilege.user().map(|user| (user.uid.as_raw(), user.gid.as_raw()));
+        user.map_or(Ok(()), |(uid, gid)| chown(&self.work, Some(uid), Some(gid)))
     }
 
     /// The names of all.

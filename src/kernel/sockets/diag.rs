@@ -122,6 +122,13 @@ impl List {
     }
 }
 
+/// The sockets in one datagram.
+pub(super) fn read_datagram(datagram: &[u8]) -> Result<Vec<Entry>> {
+    let mut list = List { entries: Vec::new(), torn: false, done: false };
+    list.read(datagram)?;
+    Ok(list.entries)
+}
+
 /// Length, type and flags of the netlink message that `bytes` starts with.
 fn header(bytes: &[u8]) -> Option<(usize, u16, u16)> {
     let length = usize::try_from(u32_at(bytes, 0)?).ok()?;

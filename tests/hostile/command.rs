@@ -1,0 +1,216 @@
+//! What COMMAND and the commands of a scenario are given, and what playdead itself starts.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Output};
+
+use super::{Scratch, at, done};
+use crate::net::cli::{playdead, stdout_of};
+use crate::net::{At, Segment};
+
+/// Prints what the kernel says of the process that reads it, and who it is.
+const SHOW: &str =
+    "cat /proc/self/status; echo HOME: $HOME; echo USER: $USER; echo PATH: $PATH; echo PRELOAD: $LD_PRELOAD";
+const NONE: &str = "0000000000000000";
+
+/// The lines `Name: value` in it.
+fn shown(text: &str) -> BTreeMap<String, String> {
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    lines.map(|(name, value)| (name.to_owned(), value.split_whitespace().collect::<Vec<_>>().join(" "))).collect()
+}
+
+#[track_caller]
+fn assert_has_none(has: &BTreeMap<String, String>) {
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert_eq!(has[set], NONE, "{set}: {has:?}");
+    }
+}
+
+fn under(segment: &Segment, verb: &str, options: &[&str], script: &str) -> Output {
+    let mut command = at(segment, At::Client);
+    command.args(verb.split(' ')).args(options).args(["--", "sh", "-c", script]).output().unwrap()
+}
+
+#[test]
+fn a_command_has_no_capabilities_and_gets_none() {
+    let segment = Segment::new();
+    let mine = shown(&std::fs::read_to_string("/proc/self/status").unwrap());
+    for verb in ["dead-host 10.99.0.2", "flap dead-host 10.99.0.2 --up 1h --down 1h"] {
+        let has = shown(&stdout_of(&under(&segment, verb, &[], SHOW)));
+        assert_has_none(&has);
+        // What is not taken away, so that a program with capabilities of its own can be started (and gets none).
+        assert_eq!(has["CapBnd"], mine["CapBnd"]);
+        assert_eq!((has["Uid"].as_str(), has["NoNewPrivs"].as_str()), ("0 0 0 0", "1"), "{has:?}");
+        // Not by a program that another user owns, nor by one with capabilities, nor by root's own id.
+        let tries = "ping -c1 127.0.0.1 >/dev/null 2>&1; sudo -n true 2>&1; cat /proc/self/status";
+        assert_has_none(&shown(&stdout_of(&under(&segment, verb, &[], tries))));
+        for forbidden in
+            ["nft list ruleset", "unshare -n true", "chown nobody /proc/self/comm", "mount -t tmpfs x /mnt"]
+        {
+            let output = under(&segment, verb, &[], forbidden);
+            assert!(output.status.code() > Some(0), "{forbidden}: {output:?}");
+        }
+    }
+    assert_eq!(segment.listed(At::Client), "");
+}
+
+#[test]
+fn a_command_keeps_everything_when_asked_and_is_who_it_is_told() {
+    let segment = Segment::new();
+    let mine = shown(&std::fs::read_to_string("/proc/self/status").unwrap());
+    let verb = "dead-host 10.99.0.2";
+    let has = shown(&stdout_of(&under(&segment, verb, &["--privileged"], SHOW)));
+    for name in ["CapEff", "CapPrm", "CapBnd", "Uid", "NoNewPrivs", "Groups"] {
+        assert_eq!(has[name], mine[name], "{name}");
+    }
+    let has = shown(&stdout_of(&under(&segment, verb, &["--user", "nobody"], SHOW)));
+    assert_has_none(&has);
+    assert_eq!((has["Uid"].as_str(), has["Groups"].as_str()), ("65534 65534 65534 65534", "65534"), "{has:?}");
+    assert_eq!((has["HOME"].as_str(), has["USER"].as_str()), ("/nonexistent", "nobody"), "{has:?}");
+    let has = shown(&stdout_of(&under(&segment, verb, &["--user", "root"], SHOW)));
+    assert_has_none(&has);
+    assert_eq!((has["Uid"].as_str(), has["NoNewPrivs"].as_str()), ("0 0 0 0", "1"), "{has:?}");
+    let both = under(&segment, verb, &["--user", "nobody", "--privileged"], "true");
+    assert_eq!(both.status.code(), Some(2), "{both:?}");
+}
+
+#[test]
+fn who_needs_rights_inside_of_a_command_is_told_how_to_get_them() {
+    let segment = Segment::new();
+    let inner = format!("{} --netns {} status", playdead().get_program().display(), segment.name(At::Peer));
+    let output = under(&segment, "dead-host 10.99.0.2", &[], &inner);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(4) && said.contains("--privileged"), "{output:?}");
+}
+
+/// A user who may run playdead by sudo; gone when dropped.
+struct User(String);
+
+impl User {
+    fn new(segment: &Segment) -> Self {
+        let user = Self(segment.name(At::Client));
+        done("useradd", &["--create-home", "--user-group", "--groups", "games", &user.0]);
+        let rule = format!("{} ALL=(root) NOPASSWD: {}\n", user.0, playdead().get_program().display());
+        std::fs::write(user.rule(), rule).unwrap();
+        done("chmod", &["0440", &user.rule()]);
+        done("visudo", &["-cq"]);
+        user
+    }
+
+    fn rule(&self) -> String {
+        format!("/etc/sudoers.d/{}", self.0)
+    }
+
+    fn id(&self, flag: &str) -> String {
+        stdout_of(&Command::new("id").args([flag, &self.0]).output().unwrap()).trim().to_owned()
+    }
+
+    fn sudo(&self, words: &[&str]) -> Output {
+        let mut command = Command::new("runuser");
+        command.args(["-u", &self.0, "--", "env", "LD_PRELOAD=/nonexistent.so", "LANG=de_DE.UTF-8", "PLAYDEAD_X=1"]);
+        command.args(["sudo", "-n"]).arg(playdead().get_program()).args(words).output().unwrap()
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.rule());
+        let _ = Command::new("userdel").args(["--remove", "--force", &self.0]).output();
+    }
+}
+
+#[test]
+fn by_sudo_a_command_is_the_callers_own() {
+    let segment = Segment::new();
+    let (user, client) = (User::new(&segment), segment.name(At::Client));
+    let place = ["--netns", &client, "dead-host", "10.99.0.2"];
+    let run = |options: &[&str], script: &str| user.sudo(&[&place[..], options, &["--", "sh", "-c", script]].concat());
+    let has = shown(&stdout_of(&run(&[], SHOW)));
+    assert_has_none(&has);
+    let (uid, gid) = (user.id("-u"), user.id("-g"));
+    assert_eq!((has["Uid"].clone(), has["Gid"].clone()), ([&*uid; 4].join(" "), [&*gid; 4].join(" ")), "{has:?}");
+    let (mut groups, all) = (has["Groups"].split(' ').collect::<Vec<_>>(), user.id("-G"));
+    let mut all: Vec<_> = all.split(' ').collect();
+    groups.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(groups, all);
+    assert_eq!((has["HOME"].clone(), has["USER"].clone()), (format!("/home/{}", user.0), user.0.clone()));
+    // What sudo keeps from root it keeps from the command as well, and its path is root's.
+    assert_eq!(has["PRELOAD"], "");
+    assert!(has["PATH"].contains("/usr/sbin"), "{has:?}");
+    // It may do again what the user may do anyway.
+    assert_eq!(has["NoNewPrivs"], "0");
+    let script = format!("touch /home/{0}/mine && stat -c %U /home/{0}/mine; cat /etc/shadow", user.0);
+    let output = run(&[], &script);
+    assert_eq!(
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).lines().last()),
+        (Some(1), Some(&*user.0))
+    );
+    let has = shown(&stdout_of(&run(&["--privileged"], SHOW)));
+    assert_eq!((has["Uid"].as_str(), has["CapEff"] == NONE), ("0 0 0 0", false), "{has:?}");
+    assert_eq!(segment.listed(At::Client), "");
+}
+
+#[test]
+fn by_sudo_the_steps_of_a_scenario_are_the_callers_own_and_its_record_is_roots() {
+    let segment = Segment::new();
+    let (scratch, user) = (Scratch::new(&segment), User::new(&segment));
+    let (what, done_to) = (scratch.path("what"), scratch.path("done-to"));
+    let text = format!(
+        "[nodes.a]\nnetns = \"{}\"\ncommands = {{ pause = \"id -un >{done_to}\", resume = \"true\" }}\n\
+         [[steps]]\nrun.command = \"grep Cap /proc/self/status; id -un; touch $PLAYDEAD_WORK/x; stat -c %a $PLAYDEAD_WORK\"\n\
+         [[steps]]\nrun = {{ node = \"a\", command = \"grep Cap /proc/self/status; id -un\" }}\n\
+         [[steps]]\npause = \"a\"\n[[steps]]\nresume = \"a\"\n",
+        segment.name(At::Client)
+    );
+    let file = scratch.file("scenario.toml", text);
+    let output = user.sudo(&["run", &file, "--seed", "1", "--out", &what]);
+    assert!(output.status.success(), "{output:?}");
+    for step in ["1", "2"] {
+        let said = std::fs::read_to_string(format!("{what}/output/{step}.txt")).unwrap();
+        assert_has_none(&shown(&said));
+        assert!(said.lines().any(|line| line == user.0), "{said}");
+        assert!(step == "2" || said.ends_with("700\n"), "{said}");
+    }
+    assert_eq!(std::fs::read_to_string(&done_to).unwrap(), "root\n");
+    assert_eq!(stdout_of(&Command::new("stat").args(["-c", "%U", &what]).output().unwrap()), "root\n");
+    let output = user.sudo(&["run", &file, "--seed", "1", "--privileged", "--out", &format!("{what}2")]);
+    let said = std::fs::read_to_string(format!("{what}2/output/1.txt")).unwrap();
+    assert!(output.status.success() && said.contains("root"), "{output:?} {said}");
+}
+
+/// In a user namespace of one's own there is nobody else to become, whoever once called sudo.
+#[test]
+fn in_a_user_namespace_a_command_stays_who_it_is() {
+    let script = format!("$0 dead-host 127.0.0.9 -- sh -c '{SHOW}'");
+    let mut command = Command::new("unshare");
+    command.args(["-Urn", "sh", "-c", &script]).arg(playdead().get_program()).env("SUDO_UID", "65534");
+    let has = shown(&stdout_of(&command.output().unwrap()));
+    assert_has_none(&has);
+    assert_eq!(has["Uid"], "0 0 0 0");
+}
+
+/// Whatever a name looks like: with an empty PATH nothing could be started, and what it does needs nobody.
+#[test]
+fn faults_start_no_other_program() {
+    let segment = Segment::new();
+    let scratch = Scratch::new(&segment);
+    let _server = segment.serve();
+    for line in [
+        "dead-host 10.99.0.2 --name x",
+        "status",
+        "status --json",
+        "renew y --for 9s",
+        "verify --json",
+        "dead-process 10.99.0.2:2379 --name y --for 9s --replace",
+        "renew y --for 9s",
+        "probe 10.99.0.2:2379 --timeout 300ms",
+        "explain hush",
+        "doctor",
+        "heal",
+    ] {
+        let output = at(&segment, At::Client).env("PATH", &scratch.0).args(line.split(' ')).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!said.contains("cannot run") && output.status.code().is_some(), "{line}: {output:?}");
+    }
+    assert_eq!(segment.listed(At::Client), "");
+}

@@ -1,7 +1,6 @@
 //! Captures on the nodes, by tcpdump: the witness that is nobody's but the kernel's.
 
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::guard::{Guard, Undo};
+use super::guard::{Go, Guard, Undo, gated};
 use super::world::World;
 use crate::kernel::Missing;
 use crate::record::Record;
@@ -49,12 +48,13 @@ pub(super) fn end(captures: &mut [Child], guard: &mut Guard) -> Result<()> {
 fn one(world: &World, record: &Record, guard: &mut Guard, node: &str) -> Result<Child> {
     let file = record.path(&format!("pcap/{node}.pcap")).context("a capture needs --out")?;
     let said = record.path(&format!("pcap/{node}.log")).context("a capture needs --out")?;
-    let mut tcpdump = Command::new("tcpdump");
+    let mut tcpdump = gated();
     // Written and read at once, so that a crash loses nothing; as root, since the directory may be root's alone.
-    tcpdump.args(["-i", "any", "-n", "-U", "--immediate-mode", "-s", "256", "-Z", "root", "-w"]).arg(&file);
-    tcpdump.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&said)?);
+    tcpdump.args(["tcpdump", "-i", "any", "-n", "-U", "--immediate-mode", "-s", "256", "-Z", "root", "-w"]).arg(&file);
+    tcpdump.stdout(Stdio::null()).stderr(fs::File::create(&said)?);
     let mut child = world.place(node)?.ns.run(|| tcpdump.spawn())??;
-    guard.add(Undo::End { group: child.id() })?;
+    let mut go = Go::of(&mut child);
+    guard.begin(child.id(), &mut go)?;
     let until = Instant::now() + STARTING;
     while !fs::read_to_string(&said)?.contains("listening on") {
         if child.try_wait()?.is_some() || Instant::now() > until {

@@ -1,6 +1,7 @@
 //! Plays a plan: one step after the other, and everything put right at the end.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -62,8 +63,7 @@ pub(super) fn play(ready: &Ready, record: &Record, pcap: bool, json: bool) -> Re
     let mut guard = Guard::start()?;
     let (world, how) = (&ready.world, &ready.scenario.telemetry);
     record.add(None, begin(ready));
-    std::fs::create_dir(&world.work).with_context(|| format!("cannot make {}", world.work.display()))?;
-    guard.add(Undo::Remove { directory: world.work.clone() })?;
+    make_work(&world.work, &mut guard)?;
     put_right(world, record)?;
     let mut captures = if pcap { capture::start(world, record, &mut guard)? } else { Vec::new() };
     let watches = how.on && !world.members().is_empty();
@@ -85,6 +85,16 @@ pub(super) fn play(ready: &Ready, record: &Record, pcap: bool, json: bool) -> Re
     drop(guard);
     logs.copy(record);
     Ok(ended.or_else_error(ends))
+}
+
+/// One that is there already is somebody else's.
+fn make_work(work: &Path, guard: &mut Guard) -> Result<()> {
+    let made = guard.add(Undo::Remove { directory: work.to_owned() })?;
+    if let Err(error) = std::fs::create_dir(work) {
+        guard.done(made)?;
+        return Err(error).with_context(|| format!("cannot make {}", work.display()));
+    }
+    Ok(())
 }
 
 fn begin(ready: &Ready) -> Event {

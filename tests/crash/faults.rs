@@ -63,7 +63,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("partition", || Change::new(3, &[], PARTITION, &[])),
     ];
     let holds = [
-        ("hold", format!("{DEAD} --hold"), Some(Duration::from_millis(1500))),
+        ("hold", format!("{DEAD} --hold"), Some(Duration::from_secs(4))),
         ("command", format!("{DEAD} -- true"), None),
         ("flap", "flap dead-host 10.99.0.2 --up 30ms --down 30ms --cycles 3".into(), None),
         ("partition-command", format!("{PARTITION} -- true"), None),
@@ -159,7 +159,7 @@ impl Subject for Hold {
     }
 
     fn look(&mut self, run: &Run) -> Result<&'static str, String> {
-        let Some(seen) = self.places.last_seen(run.killed, GONE) else {
+        let Some(seen) = self.places.last_seen(run, GONE) else {
             let listed = self.places.listed().concat();
             let _ = self.places.check_heal();
             return Err(format!("still in force after {GONE:?}: {listed}"));

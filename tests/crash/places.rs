@@ -6,13 +6,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use playdead::kernel::netns::NetNs;
 use playdead::model::Name;
 
 use crate::net::cli::{playdead, timeless, words};
 use crate::net::ip;
+use crate::tracer::Run;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
@@ -95,12 +96,12 @@ impl Places {
         self.names.iter().map(list).collect()
     }
 
-    /// How long after `since` tables were last seen, by looks that are quick; zero if none were. `None`: a look that
-    /// began behind the limit has seen some.
-    pub(crate) fn last_seen(&self, since: Instant, limit: Duration) -> Option<Duration> {
+    /// How long after the kill tables were last seen, by looks that are quick; zero if none were. `None`: a look that
+    /// began later than `limit` after the end of the process has seen some.
+    pub(crate) fn last_seen(&self, run: &Run, limit: Duration) -> Option<Duration> {
         let mut seen = Duration::ZERO;
         loop {
-            let asked = since.elapsed();
+            let asked = run.ended.elapsed();
             let is_empty = |name: &String| {
                 let list = || Command::new("nft").args(["list", "tables"]).output().unwrap();
                 NetNs::named(name).unwrap().run(list).unwrap().stdout.is_empty()
@@ -111,7 +112,7 @@ impl Places {
             if asked > limit {
                 return None;
             }
-            seen = since.elapsed();
+            seen = run.killed.elapsed();
         }
     }
 

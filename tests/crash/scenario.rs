@@ -91,7 +91,7 @@ impl Subject for Scenario {
     }
 
     fn look(&mut self, run: &Run) -> Result<&'static str, String> {
-        let Some(seen) = self.places.last_seen(run.killed, GONE) else {
+        let Some(seen) = self.places.last_seen(run, GONE) else {
             let listed = self.places.listed().concat();
             let _ = self.places.check_heal();
             return Err(format!("still in force after {GONE:?}: {listed}"));

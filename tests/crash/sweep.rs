@@ -9,7 +9,7 @@ use nix::libc;
 
 use crate::tracer::{End, Run, kill_at};
 
-/// `all`: at every call.
+/// `all`: at every call. A number: at so many.
 const SCOPE: &str = "PLAYDEAD_CRASH";
 
 /// Calls that change nothing but the process itself: between two of them the world stays as it is.

@@ -31,6 +31,8 @@ pub(crate) struct Run {
     pub(crate) end: End,
     /// When it was killed.
     pub(crate) killed: Instant,
+    /// When the kernel said that it has ended: until then a killed process waits for its turn as any other.
+    pub(crate) ended: Instant,
     /// The numbers of the calls that it began.
     pub(crate) calls: Vec<i64>,
 }
@@ -58,7 +60,7 @@ pub(crate) fn kill_at(command: &[OsString], at: usize, rest: Option<Duration>) -
                 }
             });
         }
-        let run = Run { root, end: End::Waiting, killed: Instant::now(), calls: Vec::new() };
+        let run = Run { root, end: End::Waiting, killed: Instant::now(), ended: Instant::now(), calls: Vec::new() };
         let mut tracer = Tracer { root, began: false, at, run, others: Vec::new() };
         tracer.follow();
         drop(over);
@@ -119,9 +121,10 @@ impl Tracer {
         if pid != self.root {
             return;
         }
+        self.run.ended = Instant::now();
         if !matches!(self.run.end, End::Killed(_)) {
             self.run.end = end;
-            self.run.killed = Instant::now();
+            self.run.killed = self.run.ended;
         }
         self.at = 0;
         // They may be running; stopped, they can be let go.

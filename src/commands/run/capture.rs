@@ -2,15 +2,14 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::guard::{Guard, Undo};
+use super::guard::{Go, Guard, Undo, gated};
 use super::world::World;
 use crate::kernel::Missing;
 use crate::record::Record;
@@ -50,14 +49,14 @@ pub(super) fn end(captures: &mut [Child], guard: &mut Guard) -> Result<()> {
 fn one(world: &World, record: &Record, guard: &mut Guard, node: &str) -> Result<Child> {
     let file = record.create(&format!("pcap/{node}.pcap"))?.context("a capture needs --out")?;
     let said = record.create(&format!("pcap/{node}.log"))?.context("a capture needs --out")?;
-    let mut tcpdump = Command::new("tcpdump");
+    let mut tcpdump = gated();
     // Written and read at once, so that a crash loses nothing; as root, since in a user namespace there may be no other.
-    tcpdump.args(["-i", "any", "-n", "-U", "--immediate-mode", "-s", "256", "-Z", "root", "-w", "-"]);
+    tcpdump.args(["tcpdump", "-i", "any", "-n", "-U", "--immediate-mode", "-s", "256", "-Z", "root", "-w", "-"]);
     // Whether it listens is read from what it says.
-    tcpdump.env("LC_ALL", "C");
-    tcpdump.process_group(0).stdin(Stdio::null()).stdout(file).stderr(said.try_clone()?);
+    tcpdump.env("LC_ALL", "C").stdout(file).stderr(said.try_clone()?);
     let mut child = world.place(node)?.ns.run(|| tcpdump.spawn())??;
-    guard.add(Undo::End { group: child.id() })?;
+    let mut go = Go::of(&mut child);
+    guard.begin(child.id(), &mut go)?;
     let until = Instant::now() + STARTING;
     while !so_far(&said).contains("listening on") {
         if child.try_wait()?.is_some() || Instant::now() > until {

@@ -12,10 +12,8 @@ use crate::scenario::file::{Pick, Run};
 
 impl Player<'_> {
     pub(super) fn run(&mut self, run: &Run) -> Result<(), Failure> {
-        let name = self.output_name();
-        let mut shell = Shell::start(self.world, &run.command, run.node.as_deref(), &name)?;
+        let mut shell = self.start(&run.command, run.node.as_deref())?;
         if run.background {
-            self.guard.add(Undo::End { group: shell.group() })?;
             self.background.push((self.step.clone(), shell, run.clone()));
             return Ok(());
         }
@@ -24,11 +22,18 @@ impl Player<'_> {
         judge(run, code, &shell.output()).map_err(Failure::Unmet)
     }
 
+    /// Starts a command that ends with the scenario, however that ends.
+    pub(super) fn start(&mut self, command: &str, node: Option<&str>) -> Result<Shell> {
+        let name = self.output_name();
+        let mut shell = Shell::start(self.world, command, node, &name)?;
+        shell.begin(self.guard)?;
+        Ok(shell)
+    }
+
     /// Waits for the end of a command. `None`: it was killed.
     pub(super) fn wait_for(&mut self, shell: &mut Shell, within: Duration) -> Result<Option<u8>> {
-        let id = self.guard.add(Undo::End { group: shell.group() })?;
         let code = shell.wait(self.stop, within);
-        self.guard.done(id)?;
+        self.guard.undone(&Undo::End { group: shell.group() })?;
         code
     }
 
@@ -44,8 +49,7 @@ impl Player<'_> {
     }
 
     fn printed(&mut self, command: &str, node: Option<&str>) -> Result<String> {
-        let name = self.output_name();
-        let mut shell = Shell::start(self.world, command, node, &name)?;
+        let mut shell = self.start(command, node)?;
         let code = self.wait_for(&mut shell, PATIENCE)?;
         self.record.add(Some(&self.step), shell.event(self.record));
         let said = last_line(&shell.output());

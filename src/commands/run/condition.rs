@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::player::Player;
-use super::shell::{Shell, last_line};
+use super::shell::last_line;
 use super::telemetry;
 use super::words::Look;
 use super::world::World;
@@ -87,8 +87,7 @@ impl Player<'_> {
     fn try_command(&mut self, test: &CommandTest, within: Duration) -> Result<Seen> {
         // One file for all of its looks: the last.
         self.outputs = 0;
-        let name = self.output_name();
-        let mut shell = Shell::start(self.world, &test.command, test.node.as_deref(), &name)?;
+        let mut shell = self.start(&test.command, test.node.as_deref())?;
         let code = self.wait_for(&mut shell, within)?;
         shell.keep(self.record);
         let output = shell.output();

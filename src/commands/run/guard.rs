@@ -79,10 +79,11 @@ impl Undo {
                 }
                 Ok(None)
             }
-            Self::Remove { directory } => {
-                std::fs::remove_dir_all(directory).with_context(|| format!("cannot remove {}", directory.display()))?;
-                Ok(None)
-            }
+            Self::Remove { directory } => match std::fs::remove_dir_all(directory) {
+                // The runner ended before it could make it.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                removed => removed.map(|()| None).with_context(|| format!("cannot remove {}", directory.display())),
+            },
             Self::End { group } => {
                 let _ = killpg(Pid::from_raw(group.cast_signed()), Signal::SIGKILL);
                 Ok(None)
@@ -107,6 +108,37 @@ fn in_time(shell: &mut Command, command: &str, give_up: &dyn Fn() -> bool) -> Re
             return Err(NotEnded(format!("`{command}` did not end {why} and was killed")).into());
         }
         thread::sleep(POLL);
+    }
+}
+
+/// A program, to be given with its arguments, that waits for its [`Go`] with nothing done: so the helper can know of it
+/// first. Should the runner end before, the pipe does, and the program never begins.
+pub(super) fn gated() -> Command {
+    let mut gate = Command::new("sh");
+    gate.args(["-c", "read -r go && exec \"$@\" </dev/null", "sh"]).stdin(Stdio::piped()).process_group(0);
+    gate
+}
+
+/// The pipe by which a gated program is told to begin.
+#[derive(Debug)]
+pub(super) struct Go(Option<ChildStdin>);
+
+impl Go {
+    /// Of a program that was made by [`gated`].
+    pub(super) fn of(child: &mut Child) -> Self {
+        Self(child.stdin.take())
+    }
+
+    /// Of a program that does not wait.
+    pub(super) fn none() -> Self {
+        Self(None)
+    }
+
+    /// That it has been killed meanwhile is seen when it is waited for.
+    fn tell(&mut self) {
+        if let Some(mut pipe) = self.0.take() {
+            let _ = pipe.write_all(b"\n");
+        }
     }
 }
 
@@ -183,6 +215,13 @@ impl Guard {
         self.send(&Message::Add(self.next, undo.clone()))?;
         self.left.push((self.next, undo));
         Ok(self.next)
+    }
+
+    /// The program, which is a process group, has to end when the runner does, and may begin.
+    pub(super) fn begin(&mut self, group: u32, go: &mut Go) -> Result<()> {
+        self.add(Undo::End { group })?;
+        go.tell();
+        Ok(())
     }
 
     /// That is no longer needed.

@@ -62,8 +62,7 @@ pub(super) fn play(ready: &Ready, record: &Record, pcap: bool, json: bool) -> Re
     let mut guard = Guard::start()?;
     let (world, how) = (&ready.world, &ready.scenario.telemetry);
     record.add(None, begin(ready));
-    world.make_work().with_context(|| format!("cannot make {}", world.work.display()))?;
-    guard.add(Undo::Remove { directory: world.work.clone() })?;
+    make_work(world, &mut guard)?;
     put_right(world, record)?;
     let mut captures = if pcap { capture::start(world, record, &mut guard)? } else { Vec::new() };
     let watches = how.on && !world.members().is_empty();
@@ -85,6 +84,16 @@ pub(super) fn play(ready: &Ready, record: &Record, pcap: bool, json: bool) -> Re
     drop(guard);
     logs.copy(record);
     Ok(ended.or_else_error(ends))
+}
+
+/// One that is there already is somebody else's.
+fn make_work(world: &World, guard: &mut Guard) -> Result<()> {
+    let made = guard.add(Undo::Remove { directory: world.work.clone() })?;
+    if let Err(error) = world.make_work() {
+        guard.done(made)?;
+        return Err(error).with_context(|| format!("cannot make {}", world.work.display()));
+    }
+    Ok(())
 }
 
 fn begin(ready: &Ready) -> Event {

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::player::{Failure, Player};
-use super::shell::Shell;
 use super::text;
 use crate::cluster::{Snapshot, View};
 use crate::record::Event;
@@ -121,9 +120,8 @@ impl Player<'_> {
 
     fn passes(&mut self, command: &str, node: &str, within: Duration) -> Result<(bool, String), Failure> {
         self.outputs = 0;
-        let name = self.output_name();
         let command = format!("export PLAYDEAD_NODE={node}\n{command}");
-        let mut shell = Shell::start(self.world, &command, Some(node), &name)?;
+        let mut shell = self.start(&command, Some(node))?;
         let code = self.wait_for(&mut shell, within)?;
         shell.keep(self.record);
         Ok((code == Some(0), code.map_or("the check hangs".into(), |code| format!("the check ends with {code}"))))

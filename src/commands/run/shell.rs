@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use super::guard::{Go, Guard, gated};
 use super::stop::Stop;
 use super::world::World;
 use crate::cluster;
@@ -29,6 +30,7 @@ pub(super) struct Shell {
     command: String,
     node: Option<String>,
     child: Child,
+    go: Go,
     output: File,
     file: String,
     started: Instant,
@@ -37,7 +39,8 @@ pub(super) struct Shell {
 }
 
 impl Shell {
-    /// Starts `sh -c`; `name` is that of the file of the record for its output.
+    /// `sh -c`, which on this machine waits until the guard lets it begin; `name` is that of the file of the record for
+    /// its output.
     pub(super) fn start(world: &World, command: &str, node: Option<&str>, name: &str) -> Result<Self> {
         let (writes, output) = unnamed(world).context("cannot make a file for its output")?;
         let there = node.and_then(|node| cluster::seat(&world.seats, node).ok()).map(|seat| &seat.node);
@@ -45,27 +48,33 @@ impl Shell {
         let mut shell = match &there {
             // It ends with its standard input, which is this process's to close.
             Some((ssh, env)) => ssh.supervised(command, env),
-            None => Command::new("sh"),
+            None => gated(),
         };
         match there {
-            Some(_) => shell.stdin(Stdio::piped()),
-            None => world.privilege.apply(shell.args(["-c", command]).stdin(Stdio::null())),
+            Some(_) => shell.stdin(Stdio::piped()).process_group(0),
+            None => world.privilege.apply(shell.args(["sh", "-c", command])),
         };
-        shell.process_group(0);
         shell.stdout(writes.try_clone()?).stderr(writes);
         shell.envs(&world.env).env("PLAYDEAD_WORK", &world.work);
         let child = match node {
             Some(node) if there.is_none() => world.place(node)?.ns.run_with_etc(|| shell.spawn())?,
             _ => shell.spawn(),
         };
-        let child = child.context("cannot run sh")?;
+        let is_here = there.is_none();
+        let mut child = child.context("cannot run sh")?;
+        let go = if is_here { Go::of(&mut child) } else { Go::none() };
         let (command, node, file) = (command.to_owned(), node.map(str::to_owned), name.to_owned());
-        Ok(Self { command, node, child, output, file, started: Instant::now(), code: None })
+        Ok(Self { command, node, child, go, output, file, started: Instant::now(), code: None })
     }
 
     /// Its process group.
     pub(super) fn group(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Lets it begin, once the guard knows how to end it.
+    pub(super) fn begin(&mut self, guard: &mut Guard) -> Result<()> {
+        guard.begin(self.child.id(), &mut self.go)
     }
 
     /// Whether it has ended, and with which code.

@@ -1,0 +1,191 @@
+//! The verbs that make faults, change them and take them away.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use playdead::kernel::netns::NetNs;
+
+use crate::places::{Listed, Places};
+use crate::sweep::{Subject, trial};
+use crate::tracer::Run;
+
+/// How long after its holder's end a fault may be seen.
+pub(crate) const GONE: Duration = Duration::from_millis(100);
+const DEAD: &str = "dead-host 10.99.0.2 fd99::2 --name dead";
+/// Of a process in the place itself: its open connections are ended.
+const PROCESS: &str = "dead-process 10.99.0.1:80 [fd99::2]:80 --name dead";
+
+/// A command that changes what is in force, for good.
+struct Change {
+    places: Places,
+    /// What is in force before.
+    before: Vec<&'static str>,
+    line: String,
+    /// What may be in force afterwards, each in any of the places: all of one, or all of the other.
+    allowed: Vec<(&'static str, Listed)>,
+    /// An open connection that the command ends.
+    connection: Option<Connection>,
+    ends_connection: bool,
+    leases: Vec<u64>,
+}
+
+/// A command that holds a fault as long as it lives.
+struct Hold {
+    places: Places,
+    line: String,
+    /// Of a command that waits.
+    rest: Option<Duration>,
+    /// How long after a kill anything was seen at most.
+    seen: Duration,
+}
+
+struct Connection {
+    _ends: [TcpStream; 2],
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = vec![
+        trial("apply", || Change::new(1, &[], DEAD, &[])),
+        trial("apply-dead-process", || Change::new(1, &[], PROCESS, &[]).with_connection()),
+        trial("apply-for", || Change::new(1, &[], "hung-process 10.99.0.2:80 --for 1m --name dead", &[])),
+        trial("apply-in-two-places", || Change::new(2, &[], DEAD, &[])),
+        trial("replace", || {
+            Change::new(1, &["unreachable 10.99.0.2 --name dead"], &format!("{PROCESS} --replace"), &[])
+        }),
+        trial("renew", || Change::new(1, &["dead-host 10.99.0.2 --name dead --for 1m"], "renew dead --for 2m", &[])),
+        trial("heal", || {
+            let before = ["hush 10.99.0.2:80 --name a", "dead-host 10.99.0.3 --name b"];
+            Change::new(1, &before, "heal", &["heal a", "heal b"])
+        }),
+        trial("partition", || Change::new(3, &[], PARTITION, &[])),
+    ];
+    let holds = [
+        ("hold", format!("{DEAD} --hold"), Some(Duration::from_secs(4))),
+        ("command", format!("{DEAD} -- true"), None),
+        ("flap", "flap dead-host 10.99.0.2 --up 30ms --down 30ms --cycles 3".into(), None),
+        ("partition-command", format!("{PARTITION} -- true"), None),
+    ];
+    trials.extend(holds.map(|(name, line, rest)| {
+        let number = if name.starts_with("partition") { 3 } else { 1 };
+        trial(name, move || Hold { places: Places::new(number), line, rest, seen: Duration::ZERO })
+    }));
+    trials
+}
+
+const PARTITION: &str = "partition n0 n1,n2 --name split --nodes FILE";
+
+impl Change {
+    /// `halfway`: commands whose end is a state between as well.
+    fn new(number: usize, before: &[&'static str], line: &str, halfway: &[&'static str]) -> Self {
+        let places = Places::new(number);
+        let mut change = Self {
+            places,
+            before: before.to_vec(),
+            line: line.to_owned(),
+            allowed: Vec::new(),
+            connection: None,
+            ends_connection: false,
+            leases: Vec::new(),
+        };
+        let ends = halfway.iter().map(|line| (*line, *line)).chain([("whole", line)]);
+        for (what, line) in [("as before", None)].into_iter().chain(ends.map(|(what, line)| (what, Some(line)))) {
+            change.begin();
+            if let Some(line) = line {
+                change.places.done(line);
+            }
+            let listed = change.places.listed();
+            // What is as before counts as that; a lease is looked at by itself.
+            if change.allowed.iter().all(|(_, other)| *other != listed) {
+                change.allowed.push((what, listed));
+            }
+            change.places.check_heal().unwrap();
+        }
+        change
+    }
+
+    fn with_connection(self) -> Self {
+        Self { ends_connection: true, ..self }
+    }
+
+    fn begin(&self) {
+        self.before.iter().for_each(|line| drop(self.places.done(line)));
+    }
+
+    /// All places alike, or, where a kill came between them, each as it may be.
+    fn name(&self, listed: &Listed) -> Result<&'static str, String> {
+        if let Some((what, _)) = self.allowed.iter().find(|(_, allowed)| allowed == listed) {
+            return Ok(what);
+        }
+        for (index, listed) in listed.iter().enumerate() {
+            if self.allowed.iter().all(|(_, allowed)| allowed[index] != *listed) {
+                return Err(format!("half a fault in {}: {listed}", self.places.names[index]));
+            }
+        }
+        Ok("in some of the places")
+    }
+}
+
+impl Subject for Change {
+    fn prepare(&mut self) -> Vec<OsString> {
+        self.begin();
+        self.connection = self.ends_connection.then(|| Connection::open(&self.places.names[0]));
+        self.places.command(&self.line)
+    }
+
+    fn look(&mut self, _: &Run) -> Result<&'static str, String> {
+        let listed = self.places.listed();
+        let what = self.name(&listed)?;
+        let status = self.places.check_status(&listed)?;
+        let left = status["faults"][0]["left_ms"].as_u64();
+        self.leases.extend(left);
+        if left == Some(0) {
+            return Err(format!("a lease that is over: {status}"));
+        }
+        self.places.check_heal()?;
+        Ok(if self.line.starts_with("renew") && left > Some(60_000) { "renewed" } else { what })
+    }
+}
+
+impl Subject for Hold {
+    fn prepare(&mut self) -> Vec<OsString> {
+        self.places.command(&self.line)
+    }
+
+    fn rest(&self) -> Option<Duration> {
+        self.rest
+    }
+
+    fn look(&mut self, run: &Run) -> Result<&'static str, String> {
+        let Some(seen) = self.places.last_seen(run, GONE) else {
+            let listed = self.places.listed().concat();
+            let _ = self.places.check_heal();
+            return Err(format!("still in force after {GONE:?}: {listed}"));
+        };
+        self.seen = self.seen.max(seen);
+        self.places.check_status(&self.places.listed())?;
+        self.places.check_heal()?;
+        Ok("none")
+    }
+
+    fn measured(&self) -> String {
+        format!("; in force until {:.0} ms after it at most", self.seen.as_secs_f64() * 1e3)
+    }
+}
+
+impl Connection {
+    /// Within the place, to the process that seems to die.
+    fn open(name: &str) -> Self {
+        let open = || {
+            let listener = TcpListener::bind("10.99.0.1:80").unwrap();
+            let mut client = TcpStream::connect("10.99.0.1:80").unwrap();
+            let mut server = listener.accept().unwrap().0;
+            client.write_all(b"?").unwrap();
+            server.read_exact(&mut [0]).unwrap();
+            [client, server]
+        };
+        Self { _ends: NetNs::named(name).unwrap().run(open).unwrap() }
+    }
+}

@@ -10,7 +10,9 @@ mod parse;
 mod sets;
 
 pub use batch::{Builder, Finalized, Sent};
-pub use message::{family, request_chains, request_counters, request_elements, request_flowtables, request_tables};
+pub use message::{
+    family, request_chains, request_counters, request_elements, request_flowtables, request_rules, request_tables,
+};
 pub use parse::{
     BaseChainInfo, CounterInfo, ElementInfo, FlowtableInfo, TableInfo, parse_base_chain, parse_chain_type,
     parse_counter, parse_elements, parse_flowtable, parse_table,

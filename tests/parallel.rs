@@ -1,7 +1,7 @@
 //! Many playdeads at once, and others beside them who flush the ruleset or commit transactions of their own: nothing
 //! fails that could be done, and nothing is told to be in force that the kernel does not have.
 //!
-//! `PLAYDEAD_PARALLEL=10` goes ten times as many rounds; that takes three minutes on two processors.
+//! `PLAYDEAD_PARALLEL=10` goes ten times as many rounds. Once through took 48 s on two processors beside a load of 30.
 
 mod labs;
 mod net;

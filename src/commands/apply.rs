@@ -57,6 +57,10 @@ pub(super) fn run(
         run_then(then)?;
     }
     let let_go = move || {
+        // At one moment for all packets. What cannot be taken away now ends with its socket, chain by chain.
+        for one in &written {
+            let _ = one.lift();
+        }
         let places = written.into_iter().map(|written| written.planned.place).collect::<Vec<_>>();
         for name in place::without_their_network(args, &places) {
             out::note(&format!(

@@ -105,14 +105,21 @@ pub(super) fn heal_place(place: &Place, names: &[Name], deadline: Instant) -> Re
     }
 }
 
-/// Deletes the tables of a fault. That somebody else was faster is success: the next look will tell.
+/// Deletes the tables of a fault, their rules first. That somebody else was faster is success: the next look will tell.
+///
+/// Rules go at one moment for all packets. But a chain that goes in the same transaction keeps its rules until it is
+/// unhooked, one chain after the other (`nf_tables_commit_chain_prepare` passes by inactive chains): for up to
+/// milliseconds a SYN would pass in whose answer is still dropped on its way back.
 pub(super) fn delete(nft: &Nft, fault: &InForce) -> Result<()> {
-    let mut batch = Builder::new(0);
-    fault.families.iter().for_each(|family| batch.delete_table(*family, &fault.name.table()));
-    match nft.commit(&batch.finalize()) {
-        Err(error) if error.downcast_ref::<Refused>().is_some_and(Refused::is_race) => Ok(()),
-        other => other.with_context(|| format!("cannot heal {}", fault.name)),
+    for take in [Builder::flush_table, Builder::delete_table] {
+        let mut batch = Builder::new(0);
+        fault.families.iter().for_each(|family| take(&mut batch, *family, &fault.name.table()));
+        match nft.commit(&batch.finalize()) {
+            Err(error) if error.downcast_ref::<Refused>().is_some_and(Refused::is_race) => return Ok(()),
+            other => other.with_context(|| format!("cannot heal {}", fault.name))?,
+        }
     }
+    Ok(())
 }
 
 /// Only the owner of a table can delete it, so the process is asked to let go. Gives whether it could be asked: it may

@@ -10,7 +10,7 @@ use super::facts;
 use super::place::Place;
 use crate::encode::{
     ElementInfo, TableInfo, family, parse_counter, parse_elements, parse_table, request_counters, request_elements,
-    request_tables,
+    request_rules, request_tables,
 };
 use crate::kernel::Missing;
 use crate::kernel::nft::Nft;
@@ -38,6 +38,8 @@ pub(super) struct InForce {
     pub(super) name: Name,
     pub(super) meta: Meta,
     pub(super) families: Vec<Family>,
+    /// Whether its tables have rules: who heals takes these first, and may be killed then. Only a complete reading tells.
+    pub(super) has_rules: bool,
     /// The netlink port of the socket that holds it.
     pub(super) owner: Option<u32>,
     pub(super) peers: Vec<Target>,
@@ -53,7 +55,7 @@ pub(super) struct InForce {
 impl InForce {
     /// Whether its rules still apply.
     pub(super) fn is_active(&self) -> bool {
-        self.left.is_none_or(|left| !left.is_zero())
+        self.has_rules && self.left.is_none_or(|left| !left.is_zero())
     }
 
     /// Whether it is a node's share of a partition, as the others have one of the same name.
@@ -72,6 +74,9 @@ impl InForce {
 
     /// What is amiss with it, if somebody has taken a part of it away.
     pub(super) fn damage(&self) -> Option<String> {
+        if !self.has_rules {
+            return Some("its rules were taken away".into());
+        }
         let (left, all) = (self.families.len(), self.meta.tables);
         let families: Vec<_> = self.families.iter().map(|family| family.name()).collect();
         (left < all).then(|| format!("only {left} of its {all} tables are left ({})", families.join(", ")))
@@ -119,6 +124,7 @@ impl Tables {
                 name,
                 meta,
                 families: Vec::new(),
+                has_rules: true,
                 owner: table.owner,
                 peers: Vec::new(),
                 with: Vec::new(),
@@ -151,6 +157,7 @@ pub(super) fn read(nft: &Nft) -> Result<Vec<InForce>> {
 /// Adds peers, hits and what is left of the leases.
 pub(super) fn complete(nft: &Nft, mut faults: Vec<InForce>) -> Result<Vec<InForce>> {
     for fault in &mut faults {
+        fault.has_rules = has_rules(nft, fault)?;
         read_sets(nft, fault)?;
     }
     if !faults.is_empty() {
@@ -173,6 +180,12 @@ fn count(nft: &Nft, family: Family, faults: &mut [InForce]) -> Result<()> {
         hits.bytes += counter.bytes;
     }
     Ok(())
+}
+
+/// They go from all tables at once, and no table is made without.
+fn has_rules(nft: &Nft, fault: &InForce) -> Result<bool> {
+    let of = |family: &Family| nft.dump(&request_rules(*family, &fault.name.table()));
+    fault.families.first().map_or(Ok(false), |family| Ok(!of(family)?.is_empty()))
 }
 
 fn read_sets(nft: &Nft, fault: &mut InForce) -> Result<()> {

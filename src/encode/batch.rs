@@ -6,7 +6,7 @@ use nftnl::nftnl_sys as sys;
 
 use super::expressions::expression;
 use super::lower::lower;
-use super::message::{ACK, APPEND, CREATE, EXCL, NFTABLES, REQUEST, nft, number};
+use super::message::{ACK, APPEND, CREATE, EXCL, NFTABLES, REQUEST, nft, number, rules_of};
 use super::object::{self, Message, Object};
 use super::sets::{comment, element_objects, named_set, set_object};
 use crate::rules::{Chain, Family, Hook, Rule, Ruleset, Set, Table};
@@ -36,6 +36,13 @@ impl Builder {
             let mut table = object::Table::new();
             table.str(sys::NFTNL_TABLE_NAME, name);
             table.message(nft::DELTABLE, number(family), REQUEST, seq)
+        });
+    }
+
+    /// Deletes all rules of a table and nothing else of it.
+    pub fn flush_table(&mut self, family: Family, name: &str) {
+        self.push(format!("flush table {} {name}", family.name()), |seq| {
+            rules_of(name).message(nft::DELRULE, number(family), REQUEST, seq)
         });
     }
 

@@ -1,6 +1,8 @@
 //! The kinds of netlink messages, and those that ask for what is there.
 
-use super::object;
+use nftnl::nftnl_sys as sys;
+
+use super::object::{self, Rule};
 use super::sets::named_set;
 use crate::rules::Family;
 
@@ -17,6 +19,8 @@ pub(super) mod nft {
     pub(in crate::encode) const NEWCHAIN: u16 = 3;
     pub(in crate::encode) const GETCHAIN: u16 = 4;
     pub(in crate::encode) const NEWRULE: u16 = 6;
+    pub(in crate::encode) const GETRULE: u16 = 7;
+    pub(in crate::encode) const DELRULE: u16 = 8;
     pub(in crate::encode) const NEWSET: u16 = 9;
     pub(in crate::encode) const NEWSETELEM: u16 = 12;
     pub(in crate::encode) const GETSETELEM: u16 = 13;
@@ -57,6 +61,18 @@ pub fn request_flowtables() -> Vec<u8> {
 /// A request for all named counters of a family.
 pub fn request_counters(family: Family) -> Vec<u8> {
     object::bare((NFTABLES << 8) | nft::GETOBJ, number(family), REQUEST | DUMP, 1, 0)
+}
+
+/// A request for the rules of a table.
+pub fn request_rules(family: Family, table: &str) -> Vec<u8> {
+    rules_of(table).message(nft::GETRULE, number(family), REQUEST | DUMP, 1)
+}
+
+/// All rules of a table, for messages about them.
+pub(super) fn rules_of(table: &str) -> Rule {
+    let mut all = Rule::new();
+    all.str(sys::NFTNL_RULE_TABLE, table);
+    all
 }
 
 /// A request for the elements of a set.

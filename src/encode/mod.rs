@@ -11,7 +11,8 @@ mod sets;
 
 pub use batch::{Builder, Finalized, Sent};
 pub use message::{
-    family, request_chains, request_counters, request_elements, request_flowtables, request_tables, split,
+    family, request_chains, request_counters, request_elements, request_flowtables, request_rules, request_tables,
+    split,
 };
 pub use parse::{
     BaseChainInfo, CounterInfo, ElementInfo, FlowtableInfo, TableInfo, parse_base_chain, parse_chain_type,

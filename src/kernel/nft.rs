@@ -53,8 +53,8 @@ impl Refused {
     pub fn is_race(&self) -> bool {
         let about = |kinds: &[&str]| kinds.iter().any(|kind| self.what.starts_with(kind));
         match self.errno {
-            Errno::EEXIST | Errno::EPERM => about(&["table ", "delete table "]),
-            Errno::ENOENT => about(&["table ", "delete table ", "flush set ", "elements of set "]),
+            Errno::EEXIST | Errno::EPERM => about(&["table ", "delete table ", "flush table "]),
+            Errno::ENOENT => about(&["table ", "delete table ", "flush table ", "flush set ", "elements of set "]),
             _ => false,
         }
     }

@@ -280,7 +280,7 @@ impl Drop for Segment {
 }
 
 /// A cable from the switch to a machine, with the same MAC address every time.
-fn plug_in(ns: &str, switch: &str, port: &str, number: u8) {
+pub(crate) fn plug_in(ns: &str, switch: &str, port: &str, number: u8) {
     let mac = format!("02:00:00:00:00:{number:02x}");
     ip(&["-n", ns, "link", "add", "eth0", "address", &mac, "type", "veth", "peer", "name", port, "netns", switch]);
     ip(&["-n", switch, "link", "set", port, "master", "br0", "up"]);

@@ -9,6 +9,7 @@ mod net;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -16,8 +17,11 @@ use std::time::Duration;
 use labs::Lab;
 use net::cli::{playdead, stdout_of, words};
 use net::{At, Segment};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use playdead::kernel::netns::NetNs;
 
 const ROUNDS: &str = "PLAYDEAD_PARALLEL";
 
@@ -303,6 +307,39 @@ fn heals_of_everything_beside_applies_everywhere_all_succeed_and_the_last_leaves
     unshare.args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", script]);
     let output = unshare.env("PLAYDEAD", playdead().get_program()).output().unwrap();
     assert!(stdout_of(&output).ends_with("all done\n"), "{output:?}");
+}
+
+/// As on a machine that has just been booted, where the directory of names is no mount yet.
+#[test]
+fn sixteen_first_namespaces_at_once_share_one_mount() {
+    let private = || {
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        let none: Option<&str> = None;
+        mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none).unwrap();
+        mount(none, "/run", Some("tmpfs"), MsFlags::empty(), none).unwrap();
+        let before = shared_names();
+        let start = Barrier::new(16);
+        let make = |number: usize| {
+            start.wait();
+            NetNs::create(&format!("first{number}")).map(drop)
+        };
+        let made: Vec<_> = thread::scope(|scope| {
+            let make = &make;
+            let threads: Vec<_> = (0..16).map(|number| scope.spawn(move || make(number))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(made.iter().all(Result::is_ok), "{made:?}");
+        shared_names() - before
+    };
+    // What it mounts is gone with its thread.
+    let mounts: Vec<_> = (0..20).map(|_| thread::spawn(private).join().unwrap()).collect();
+    assert_eq!(mounts, [1; 20]);
+}
+
+/// How often the directory of names is mounted; one that is hidden below another mount counts as well.
+fn shared_names() -> usize {
+    let mounts = std::fs::read_to_string("/proc/thread-self/mounts").unwrap();
+    mounts.lines().filter(|line| line.split(' ').nth(1) == Some("/run/netns")).count()
 }
 
 fn lab_up(name: &str) -> Command {

@@ -268,8 +268,8 @@ fn undo(written: &Written) -> Result<()> {
 }
 
 fn report(written: &[Written], json: bool) -> Result<()> {
-    let documents: Vec<_> = written.iter().map(document).collect();
     if json {
+        let documents: Vec<_> = written.iter().map(document).collect();
         out::print_json(&json!({ "format": shown::FORMAT, "faults": documents }))?;
     }
     for one in written {

@@ -202,7 +202,7 @@ pub(super) fn prepare(mut planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> R
         edges.push(batches(plan));
         for table in &mut plan.rules.tables {
             table.owner = true;
-            table.sets.iter_mut().filter(|set| set.name == LEASE_SET).for_each(|gate| gate.elements.clear());
+            table.sets.iter_mut().filter(|set| set.name == LEASE_SET).for_each(|gate| gate.elements = [].into());
         }
     }
     let written = together::write(planned, replace)?.written;

@@ -20,6 +20,8 @@ use crate::kernel::nft::{Nft, Refused};
 use crate::kernel::owner;
 use crate::model::Name;
 
+/// A process may have 1024 files open, usually, and each place is one as well.
+const OPEN_AT_ONCE: usize = 256;
 /// How often the kernel is asked whether a held fault is gone.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -28,8 +30,19 @@ pub(super) fn run(args: &PlaceArgs, heal: &HealArgs, json: bool) -> Result<ExitC
     let places = if named { place::resolve(args)? } else { place::everywhere()? };
     let start = Instant::now();
     let (mut healed, mut failed) = (Vec::new(), Vec::new());
+    // Closing one waits until its kernel has put away what was deleted there (a grace period of RCU, some 10 ms). Closed at
+    // the end, all wait for the same.
+    let mut sockets = Vec::new();
     for place in &places {
-        match heal_place(place, &heal.names, start + heal.wait) {
+        let gone = Nft::open(&place.ns).and_then(|nft| {
+            let gone = heal_by(&nft, place, &heal.names, start + heal.wait);
+            if sockets.len() == OPEN_AT_ONCE {
+                sockets.clear();
+            }
+            sockets.push(nft);
+            gone
+        });
+        match gone {
             Ok(gone) => healed.extend(gone.into_iter().map(|name| (place.label.clone(), name))),
             // A namespace of somebody else that nobody named: whatever is in it is not ours to heal.
             Err(error) if !named && place.label != "here" && is_closed(&error) => {}
@@ -65,11 +78,14 @@ fn report(names: &[Name], healed: &[(String, Name)], json: bool) -> Result<()> {
 
 /// Heals until the kernel shows none left, and gives the names of those that were there.
 pub(super) fn heal_place(place: &Place, names: &[Name], deadline: Instant) -> Result<Vec<Name>> {
-    let nft = Nft::open(&place.ns)?;
+    heal_by(&Nft::open(&place.ns)?, place, names, deadline)
+}
+
+fn heal_by(nft: &Nft, place: &Place, names: &[Name], deadline: Instant) -> Result<Vec<Name>> {
     let mut healed = Vec::new();
     let mut asked = Vec::new();
     loop {
-        let mut faults = outline(&nft)?;
+        let mut faults = outline(nft)?;
         faults.retain(|fault| names.is_empty() || names.contains(&fault.name));
         if faults.is_empty() {
             return Ok(healed);
@@ -80,7 +96,7 @@ pub(super) fn heal_place(place: &Place, names: &[Name], deadline: Instant) -> Re
                 healed.push(fault.name.clone());
             }
             match fault.owner {
-                None => delete(&nft, fault)?,
+                None => delete(nft, fault)?,
                 Some(owner) if asked.contains(&owner) => waiting = true,
                 Some(owner) => {
                     if ask(place, fault, owner)? {

@@ -1,5 +1,6 @@
 //! libnftnl's objects with Rust's ownership: the only file that calls into C.
 
+use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::ptr::NonNull;
 
@@ -7,6 +8,11 @@ use nftnl::nftnl_sys as sys;
 
 /// Room for one message: its biggest attribute is a list of set elements, and no attribute exceeds 64 KiB.
 const MESSAGE_ROOM: usize = 0x1_8000;
+
+thread_local! {
+    /// Where messages are made: words, since a header has to be aligned. libmnl fills all that it counts, padding too.
+    static ROOM: RefCell<Vec<u32>> = RefCell::new(vec![0; MESSAGE_ROOM / 4]);
+}
 
 /// A netlink message under construction, or a received one.
 pub(super) type Message = Vec<u8>;
@@ -195,8 +201,17 @@ fn build_raw(
     seq: u32,
     payload: impl FnOnce(*mut sys::libc::nlmsghdr),
 ) -> Message {
-    // Words, since a header has to be aligned.
-    let mut room = vec![0u32; MESSAGE_ROOM / 4];
+    ROOM.with_borrow_mut(|room| build_in(room, message_type, family, flags, seq, payload))
+}
+
+fn build_in(
+    room: &mut [u32],
+    message_type: u16,
+    family: u8,
+    flags: u16,
+    seq: u32,
+    payload: impl FnOnce(*mut sys::libc::nlmsghdr),
+) -> Message {
     let start: *mut u32 = room.as_mut_ptr();
     // SAFETY: the buffer has room for a header and is aligned for it.
     let header = unsafe { sys::nftnl_nlmsg_build_hdr(start.cast(), message_type, family.into(), flags, seq) };

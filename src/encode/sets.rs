@@ -58,8 +58,10 @@ pub(super) fn set_object(table: &str, set: &Set, id: u32) -> object::Set {
         let lens: Vec<_> = kinds.iter().map(|kind| u8::try_from(kind.size()).unwrap_or(u8::MAX)).collect();
         object.data(sys::NFTNL_SET_DESC_CONCAT, &lens);
     }
-    if let Some((size, timeout)) = set.dynamic {
+    if let Some(size) = set.size() {
         object.u32(sys::NFTNL_SET_DESC_SIZE, size);
+    }
+    if let Some((_, timeout)) = set.dynamic {
         object.data(sys::NFTNL_SET_TIMEOUT, &u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).to_ne_bytes());
     }
     object.data(sys::NFTNL_SET_USERDATA, &set_userdata(set));

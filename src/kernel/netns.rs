@@ -11,6 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
@@ -243,15 +244,21 @@ fn mount_over_etc(file: &Path, name: &OsStr) -> Result<()> {
 }
 
 /// Other mount namespaces must see names come and go, else a name deleted here stays busy there.
+///
+/// The directory is bound to itself once after a boot. Two that did so at once would each copy what the other had bound,
+/// and more of them thousands of mounts, so all wait for the one that has its lock, as `ip netns` does.
 fn share_names() -> Result<()> {
     let none: Option<&Path> = None;
-    let shared = MsFlags::MS_SHARED | MsFlags::MS_REC;
-    if mount(none, NAMES, none, shared, none).is_ok() {
+    let share = || mount(none, NAMES, none, MsFlags::MS_SHARED | MsFlags::MS_REC, none);
+    if share().is_ok() {
         return Ok(());
     }
-    mount(Some(NAMES), NAMES, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)
-        .and_then(|()| mount(none, NAMES, none, shared, none))
-        .with_context(|| format!("cannot share the mount {NAMES} (use sudo)"))
+    let cannot = || format!("cannot share the mount {NAMES} (use sudo)");
+    let directory = File::open(NAMES).with_context(cannot)?;
+    let _locked = Flock::lock(directory, FlockArg::LockExclusive).map_err(|(_, errno)| errno).with_context(cannot)?;
+    share()
+        .or_else(|_| mount(Some(NAMES), NAMES, none, MsFlags::MS_BIND | MsFlags::MS_REC, none).and_then(|()| share()))
+        .with_context(cannot)
 }
 
 fn name_to_path(name: &str) -> Result<PathBuf> {

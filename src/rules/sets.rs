@@ -234,9 +234,13 @@ fn span(kind: Kind, net: &IpNet) -> Span {
 }
 
 fn named(name: &'static str, key: Vec<Key>, elements: Vec<Element>) -> Option<Set> {
+    if elements.is_empty() {
+        return None;
+    }
     // A hash is faster than an interval tree, and grows better.
     let interval = elements.iter().flat_map(|element| &element.key).any(|span| !span.is_one());
-    (!elements.is_empty()).then_some(Set { name, key, data: None, interval, timeout: false, dynamic: None, elements })
+    let elements = elements.into();
+    Some(Set { name, key, data: None, interval, timeout: false, dynamic: None, elements })
 }
 
 /// A set that holds the protocols of all frames until the time has passed: the gate of a lease. One look-up

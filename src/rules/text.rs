@@ -56,7 +56,7 @@ impl Display for Set {
             let kinds: Vec<_> = self.key.iter().map(|key| key.kind().to_string()).collect();
             writeln!(f, "\t\ttype {}", kinds.join(" . "))?;
         }
-        if let Some((size, _)) = self.dynamic {
+        if let Some(size) = self.size() {
             writeln!(f, "\t\tsize {size}")?;
         }
         let flags = [(self.dynamic.is_some(), "dynamic"), (self.interval, "interval"), (self.timeout, "timeout")];

@@ -130,7 +130,7 @@ fn copies() -> Facility {
 fn timeouts() -> Facility {
     let key = vec![Span::one(Kind::EtherType, [0x08, 0x00])];
     let element = Element { key, timeout: Some(Duration::from_secs(1)), comment: None };
-    let set = Set { timeout: true, elements: vec![element], ..plain_set(vec![Key::Protocol]) };
+    let set = Set { timeout: true, elements: [element].into(), ..plain_set(vec![Key::Protocol]) };
     let at = inet(vec![Stmt::NotIn(vec![Key::Protocol], SET), verdict()]);
     facility("set timeouts", "--for", Source::Linux("4.1"), vec![set], at)
 }
@@ -144,7 +144,7 @@ fn ranges() -> Facility {
         Span::range(Kind::Port, 1u16.to_be_bytes(), 9u16.to_be_bytes()),
     ];
     let element = Element { key, timeout: None, comment: None };
-    let set = Set { interval: true, elements: vec![element], ..plain_set(keys()) };
+    let set = Set { interval: true, elements: [element].into(), ..plain_set(keys()) };
     facility("sets of ranges", "every kind", Source::Linux("5.6"), vec![set], inet(vec![Stmt::In(keys(), SET)]))
 }
 
@@ -167,7 +167,7 @@ fn filled(over: Option<Rate>) -> (Set, Stmt) {
 }
 
 fn plain_set(key: Vec<Key>) -> Set {
-    Set { name: SET, key, data: None, interval: false, timeout: false, dynamic: None, elements: Vec::new() }
+    Set { name: SET, key, data: None, interval: false, timeout: false, dynamic: None, elements: [].into() }
 }
 
 fn inet(stmts: Vec<Stmt>) -> (Family, Chain) {

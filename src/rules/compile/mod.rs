@@ -282,7 +282,7 @@ fn peer_sets(fault: &Fault) -> Vec<Set> {
 /// A set that rules fill. Each element lives so long.
 fn filled(name: &'static str, key: Vec<Key>, life: Duration) -> Set {
     let dynamic = Some((FILLED_SIZE, life));
-    Set { name, key, data: None, interval: false, timeout: true, dynamic, elements: Vec::new() }
+    Set { name, key, data: None, interval: false, timeout: true, dynamic, elements: [].into() }
 }
 
 fn paced(fault: &Fault, ip: Ip) -> Set {

@@ -88,6 +88,20 @@ fn a_fault_that_lost_a_table_shows_as_incomplete_and_can_be_healed() {
     segment.heal(At::Client);
 }
 
+/// As a heal does that is killed between its two transactions.
+#[test]
+fn a_fault_that_lost_its_rules_shows_as_incomplete_and_can_be_healed() {
+    let segment = Segment::new();
+    segment.playdead(At::Client, "dead-host 10.99.0.2 fd99::2 --name emptied");
+    for family in ["inet", "netdev", "bridge", "arp"] {
+        segment.nft(At::Client, &format!("flush table {family} playdead-emptied"));
+    }
+    let shown = segment.playdead(At::Client, "status");
+    assert!(shown.contains("INCOMPLETE: its rules were taken away"), "{shown}");
+    segment.playdead(At::Client, "heal emptied");
+    assert!(segment.status(At::Client).is_empty());
+}
+
 /// A host has more processes than a process may have files open.
 #[test]
 fn no_fault_is_overlooked_for_want_of_open_files() {

@@ -135,8 +135,7 @@ fn no_other_program_writes_rules_or_links_for_us() {
 /// `--then`, the commands of scenarios and of nodes, and checks: what people wrote for a shell, in their words alone.
 #[test]
 fn a_shell_is_started_only_for_what_was_written_for_one() {
-    let expected =
-        ["src/cluster/command.rs", "src/commands/apply.rs", "src/commands/run/guard.rs", "src/commands/run/shell.rs"];
+    let expected = ["src/cluster/command.rs", "src/commands/apply.rs", "src/commands/run/guard.rs"];
     let starts = |source: &Source| blank(&source.text, false).contains("Command::new(\"sh\")");
     let mut found: Vec<_> = sources().into_iter().filter(starts).map(|source| source.name).collect();
     found.sort();

@@ -58,7 +58,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("renew", || Change::new(1, &["dead-host 10.99.0.2 --name dead --for 1m"], "renew dead --for 2m", &[])),
         trial("heal", || {
             let before = ["hush 10.99.0.2:80 --name a", "dead-host 10.99.0.3 --name b"];
-            Change::new(1, &before, "heal", &["heal a", "heal b"])
+            let of_one = ["heal a", "heal b", "empty a", "empty b", "heal a; empty b", "heal b; empty a"];
+            Change::new(1, &before, "heal", &of_one)
         }),
         trial("partition", || Change::new(3, &[], PARTITION, &[])),
     ];
@@ -78,7 +79,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 const PARTITION: &str = "partition n0 n1,n2 --name split --nodes FILE";
 
 impl Change {
-    /// `halfway`: commands whose end is a state between as well.
+    /// `halfway`: commands whose end is a state between as well. `empty` takes only the rules, as `heal` does before the rest.
     fn new(number: usize, before: &[&'static str], line: &str, halfway: &[&'static str]) -> Self {
         let places = Places::new(number);
         let mut change = Self {
@@ -93,8 +94,11 @@ impl Change {
         let ends = halfway.iter().map(|line| (*line, *line)).chain([("whole", line)]);
         for (what, line) in [("as before", None)].into_iter().chain(ends.map(|(what, line)| (what, Some(line)))) {
             change.begin();
-            if let Some(line) = line {
-                change.places.done(line);
+            for step in line.into_iter().flat_map(|line| line.split("; ")) {
+                match step.strip_prefix("empty ") {
+                    Some(name) => change.places.empty(name),
+                    None => drop(change.places.done(step)),
+                }
             }
             let listed = change.places.listed();
             // What is as before counts as that; a lease is looked at by itself.
@@ -138,7 +142,7 @@ impl Subject for Change {
     fn look(&mut self, _: &Run) -> Result<&'static str, String> {
         let listed = self.places.listed();
         let what = self.name(&listed)?;
-        let status = self.places.check_status(&listed)?;
+        let status = self.places.check_status(&listed, what.contains("empty"))?;
         let left = status["faults"][0]["left_ms"].as_u64();
         self.leases.extend(left);
         if left == Some(0) {
@@ -165,7 +169,7 @@ impl Subject for Hold {
             return Err(format!("still in force after {GONE:?}: {listed}"));
         };
         self.seen = self.seen.max(seen);
-        self.places.check_status(&self.places.listed())?;
+        self.places.check_status(&self.places.listed(), false)?;
         self.places.check_heal()?;
         Ok("none")
     }

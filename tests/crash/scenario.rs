@@ -97,7 +97,7 @@ impl Subject for Scenario {
             return Err(format!("still in force after {GONE:?}: {listed}"));
         };
         self.seen = self.seen.max(seen);
-        self.places.check_status(&self.places.listed())?;
+        self.places.check_status(&self.places.listed(), false)?;
         // What is not amiss yet may be so in a moment.
         let quiet = Duration::from_millis(100);
         let (mut last, mut amiss) = (Instant::now(), self.amiss(run.root));

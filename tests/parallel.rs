@@ -319,13 +319,13 @@ fn sixteen_first_namespaces_at_once_share_one_mount() {
         mount(none, "/run", Some("tmpfs"), MsFlags::empty(), none).unwrap();
         let before = shared_names();
         let start = Barrier::new(16);
-        let make = |number: usize| {
+        let create = |number: usize| {
             start.wait();
             NetNs::create(&format!("first{number}")).map(drop)
         };
         let made: Vec<_> = thread::scope(|scope| {
-            let make = &make;
-            let threads: Vec<_> = (0..16).map(|number| scope.spawn(move || make(number))).collect();
+            let create = &create;
+            let threads: Vec<_> = (0..16).map(|number| scope.spawn(move || create(number))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert!(made.iter().all(Result::is_ok), "{made:?}");

@@ -20,8 +20,8 @@ use crate::kernel::owner;
 use crate::model::{Fault, Kind, Lifetime, Name, Target};
 use crate::rules::compile;
 
-/// How often a transaction is made anew because somebody else changed the same fault in between.
-const TRIES: usize = 20;
+/// How long a transaction is made anew because somebody else changed the same in between.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A place in which it was written.
 pub(super) struct Written {
@@ -173,7 +173,8 @@ pub(super) fn refused_in(plan: &Planned, refused: Refused) -> anyhow::Error {
 }
 
 fn write_one(plan: Planned, nft: Arc<Nft>, replace: bool) -> Result<Written> {
-    for _ in 0..TRIES {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
         let start = Instant::now();
         let (batch, replaced) = transaction(&plan, &nft, replace)?;
         match nft.commit(&batch.finalize()) {
@@ -201,6 +202,11 @@ pub(super) fn transaction_beside(
     gone: &BTreeSet<Name>,
 ) -> Result<(Builder, Vec<InForce>)> {
     let fault = &plan.fault;
+    let mut batch = Builder::new(plan.vantage.loopback);
+    if replace {
+        // What it has to make room for may have come since it was read.
+        batch.only_in(nft.generation()?);
+    }
     let tables = Tables::read(nft)?;
     if tables.is_foreign(&fault.name) {
         let table = fault.name.table();
@@ -213,7 +219,6 @@ pub(super) fn transaction_beside(
     for other in &there {
         check_replaceable(plan, nft, other, replace)?;
     }
-    let mut batch = Builder::new(plan.vantage.loopback);
     for other in &there {
         other.families.iter().for_each(|family| batch.delete_table(*family, &other.name.table()));
     }

@@ -30,6 +30,18 @@ impl Builder {
         Self { messages: vec![begin], meaning: HashMap::new(), lo }
     }
 
+    /// Makes the kernel refuse the batch (`ERESTART`) if anything has changed since it told this generation
+    /// (`NFNL_BATCH_GENID`, Linux 4.10).
+    pub fn only_in(&mut self, generation: u32) {
+        const GENID: u16 = 1;
+        let begin = &mut self.messages[0];
+        begin.extend(8u16.to_ne_bytes());
+        begin.extend(GENID.to_ne_bytes());
+        begin.extend(generation.to_be_bytes());
+        let len = u32::try_from(begin.len()).unwrap_or(u32::MAX);
+        begin[..4].copy_from_slice(&len.to_ne_bytes());
+    }
+
     /// Deletes a table. The kernel fails the whole batch if it is not there.
     pub fn delete_table(&mut self, family: Family, name: &str) {
         self.push(format!("delete table {} {name}", family.name()), |seq| {

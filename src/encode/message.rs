@@ -26,6 +26,7 @@ pub(super) mod nft {
     pub(in crate::encode) const GETSETELEM: u16 = 13;
     pub(in crate::encode) const DELSETELEM: u16 = 14;
     pub(in crate::encode) const NEWOBJ: u16 = 18;
+    pub(in crate::encode) const GETGEN: u16 = 16;
     pub(in crate::encode) const GETOBJ: u16 = 19;
     pub(in crate::encode) const GETFLOWTABLE: u16 = 23;
     pub(in crate::encode) const OBJECT_COUNTER: u32 = 1;
@@ -61,6 +62,11 @@ pub fn request_flowtables() -> Vec<u8> {
 /// A request for all named counters of a family.
 pub fn request_counters(family: Family) -> Vec<u8> {
     object::bare((NFTABLES << 8) | nft::GETOBJ, number(family), REQUEST | DUMP, 1, 0)
+}
+
+/// A request for the generation of the ruleset, which each transaction of the namespace makes a new one.
+pub fn request_generation() -> Vec<u8> {
+    object::bare((NFTABLES << 8) | nft::GETGEN, 0, REQUEST, 1, 0)
 }
 
 /// A request for the rules of a table.

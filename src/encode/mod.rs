@@ -11,10 +11,10 @@ mod sets;
 
 pub use batch::{Builder, Finalized, Sent};
 pub use message::{
-    family, request_chains, request_counters, request_elements, request_flowtables, request_rules, request_tables,
-    split,
+    family, request_chains, request_counters, request_elements, request_flowtables, request_generation, request_rules,
+    request_tables, split,
 };
 pub use parse::{
     BaseChainInfo, CounterInfo, ElementInfo, FlowtableInfo, TableInfo, parse_base_chain, parse_chain_type,
-    parse_counter, parse_elements, parse_flowtable, parse_table,
+    parse_counter, parse_elements, parse_flowtable, parse_generation, parse_table,
 };

@@ -71,6 +71,11 @@ pub struct FlowtableInfo {
     pub hardware: bool,
 }
 
+/// The generation in a `NFT_MSG_NEWGEN` message.
+pub fn parse_generation(message: &[u8]) -> Option<u32> {
+    object(message)?.1.u32(1)
+}
+
 /// The table in a `NFT_MSG_NEWTABLE` message.
 pub fn parse_table(message: &[u8]) -> Option<TableInfo> {
     let (family, table) = object(message)?;

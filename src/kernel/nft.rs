@@ -12,7 +12,7 @@ use nix::sys::socket::{
 
 use super::Missing;
 use super::netns::NetNs;
-use crate::encode::{Finalized, Sent, split};
+use crate::encode::{Finalized, Sent, parse_generation, request_generation, split};
 
 /// A dump that the kernel says was disturbed is read again, but not for ever.
 const TRIES: usize = 50;
@@ -55,6 +55,8 @@ impl Refused {
         match self.errno {
             Errno::EEXIST | Errno::EPERM => about(&["table ", "delete table ", "flush table "]),
             Errno::ENOENT => about(&["table ", "delete table ", "flush table ", "flush set ", "elements of set "]),
+            // Something has changed since what the transaction builds on was read.
+            Errno::ERESTART => true,
             _ => false,
         }
     }
@@ -174,6 +176,12 @@ impl Nft {
                 }
             }
         }
+    }
+
+    /// The generation of the ruleset now.
+    pub fn generation(&self) -> Result<u32> {
+        send(self.socket.as_raw_fd(), &request_generation(), MsgFlags::empty()).context("cannot send to nf_tables")?;
+        self.receive()?.iter().find_map(|message| parse_generation(message)).context("nf_tables tells no generation")
     }
 
     /// The messages that the kernel answers a dump request with.

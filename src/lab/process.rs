@@ -48,6 +48,22 @@ impl Process {
         fs::metadata(format!("/proc/{}/ns/net", self.pid)).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.ns)
     }
 
+    /// Whether all that it had is closed: the kernel closes a process's sockets after it has left its namespaces, with the
+    /// last of its threads, and before it is a zombie of one.
+    fn has_ended(&self) -> bool {
+        if self.is_alive() {
+            return false;
+        }
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        // The name in parentheses may hold any character. Behind it: the state, and 17 fields later the number of threads.
+        let Some((_, rest)) = stat.rsplit_once(") ") else { return true };
+        let fields: Vec<_> = rest.split(' ').collect();
+        let is_last = fields.get(17).is_none_or(|threads| matches!(*threads, "0" | "1"));
+        // One that runs in another namespace was given the same id since.
+        let is_other = fs::metadata(format!("/proc/{}/ns/net", self.pid)).is_ok();
+        is_other || (matches!(fields[0], "Z" | "X") && is_last)
+    }
+
     /// Whether it is stopped by a signal.
     pub(super) fn is_stopped(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
@@ -90,7 +106,7 @@ impl Process {
     /// # Errors
     /// When it has not after `patience`.
     pub(super) fn wait_for_end(&self, patience: Duration) -> Result<()> {
-        let ended = wait_until(patience, || !self.is_alive());
+        let ended = wait_until(patience, || self.has_ended());
         ensure!(ended, "process {} has not ended after {} s", self.pid, patience.as_secs());
         Ok(())
     }

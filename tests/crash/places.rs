@@ -135,7 +135,7 @@ impl Places {
         let mut told = BTreeMap::<_, BTreeSet<_>>::new();
         for fault in status["faults"].as_array().into_iter().flatten() {
             let is_empty = fault["damage"].as_str().is_some_and(|damage| damage.contains("its rules were taken away"));
-            if !fault["damage"].is_null() && !(emptied && is_empty) {
+            if !(fault["damage"].is_null() || emptied && is_empty) {
                 return Err(format!("damaged: {fault}"));
             }
             let text = |key: &str| fault[key].as_str().unwrap_or_default().to_owned();

@@ -128,7 +128,10 @@ fn compare(form: Form, count: u32, rounds: usize) -> Result<Vec<Row>> {
 fn turn(ns: &NetNs, steps: [(&str, &Vec<String>); 3]) -> Result<Vec<f64>> {
     ns.run(|| {
         let took = steps.iter().map(|(program, words)| process::run(program, words)).collect::<Result<Vec<_>>>()?;
-        Ok(took.iter().map(|took| took.ms).chain([took[0].mib]).collect())
+        let [(program, apply), _, (healer, heal)] = steps;
+        let peak = process::peak(program, apply)?;
+        process::run(healer, heal)?;
+        Ok(took.iter().map(|took| took.ms).chain([peak]).collect())
     })?
 }
 

@@ -8,6 +8,9 @@ use anyhow::{Context, Result, ensure};
 /// The program under test.
 pub(crate) const PLAYDEAD: &str = env!("CARGO_BIN_EXE_playdead");
 
+/// The program is only to run another one and to tell how much memory that had.
+const PEAK: &str = "PLAYDEAD_BENCH_PEAK";
+
 /// What a process took.
 pub(crate) struct Took {
     pub(crate) ms: f64,
@@ -25,6 +28,26 @@ pub(crate) fn run(program: &str, words: &[String]) -> Result<Took> {
     let first: Vec<_> = words.iter().take(4).collect();
     ensure!(succeeded, "{program} {first:?}... failed");
     Ok(Took { ms, mib: kib / 1024.0 })
+}
+
+/// The most memory that it has, in MiB. It is started by a small process: the kernel takes what the parent has as the
+/// child's first peak (`setmax_mm_hiwater_rss` in `exec`), and this one has the lists of many peers.
+pub(crate) fn peak(program: &str, words: &[String]) -> Result<f64> {
+    let mut small = Command::new(std::env::current_exe()?);
+    let output = small.env(PEAK, "").arg(program).args(words).stdin(Stdio::null()).output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    said.trim().parse().with_context(|| format!("{program}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// The small process; false if this is none.
+pub(crate) fn tell_peak() -> Result<bool> {
+    if std::env::var_os(PEAK).is_none() {
+        return Ok(false);
+    }
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    let (program, words) = words.split_first().context("no program was named")?;
+    println!("{}", run(program, words)?.mib);
+    Ok(true)
 }
 
 /// The same with the words of a line.

@@ -69,7 +69,10 @@ impl Opened {
             let until = Instant::now() + watched;
             match connection.trace.probe {
                 Probe::Writing => connection.write_until(how.request.repeated(), pace(watched), until)?,
-                Probe::UserTimeout => connection.write_once(how.request.repeated()),
+                Probe::UserTimeout => {
+                    connection.write_once(how.request.repeated());
+                    connection.wait_for_reset(until)?;
+                }
                 _ => {}
             }
             connection.read_until(until)?;
@@ -133,6 +136,15 @@ impl Connection {
             next += pace;
             self.read_until(next)?;
             thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+        Ok(())
+    }
+
+    /// What is sent behind the peer's FIN draws the RST. It has no part in the outcome, but in what the kernel says.
+    fn wait_for_reset(&self, until: Instant) -> Result<()> {
+        if self.read == Some(Outcome::EndOfFile) {
+            // The end of the file is always readable: only an error or a hang-up ends the wait.
+            wait(&mut [PollFd::new(self.socket.as_fd(), PollFlags::empty())], Some(until))?;
         }
         Ok(())
     }

@@ -19,6 +19,11 @@ pub(crate) fn longer() -> Duration {
     Duration::from_secs(((bound() - USUAL_MS) / 100).into())
 }
 
+/// Whether another bound than the usual one was given.
+pub(crate) fn is_slow() -> bool {
+    bound() > USUAL_MS
+}
+
 fn bound() -> u32 {
     let given = env::var(BOUND).map(|text| text.parse().unwrap_or_else(|_| panic!("{BOUND} is a number: {text}")));
     given.map_or(USUAL_MS, |ms: u32| ms.max(USUAL_MS))

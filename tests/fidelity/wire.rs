@@ -175,10 +175,9 @@ impl Reader {
         if outward && sent {
             entry.0.extend(flow.sent(tcp, time).filter(|_| time < self.mended));
         } else if !outward && !sent && !flow.is_about_closing(tcp) {
-            // A keepalive counts from when the connection was made, the end of the connection from the event.
+            // What a keepalive draws counts from when the connection was made, its end by the process from the event.
             let began = flow.began.unwrap_or(self.clock);
-            let is_end = tcp.fin() || tcp.rst();
-            let origin = if probe == Probe::Keepalive && !is_end { began } else { began.max(self.clock) };
+            let origin = if probe == Probe::Keepalive && !tcp.fin() { began } else { began.max(self.clock) };
             let text = format!("{} {ip}", flow.heard(tcp));
             let is_bare = is_bare(tcp);
             // How many segments one acknowledgment is about depends on when the peer's kernel runs.

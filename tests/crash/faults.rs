@@ -12,8 +12,6 @@ use crate::places::{Listed, Places};
 use crate::sweep::{Subject, trial};
 use crate::tracer::Run;
 
-/// How long after its holder's end a fault may be seen.
-pub(crate) const GONE: Duration = Duration::from_millis(100);
 const DEAD: &str = "dead-host 10.99.0.2 fd99::2 --name dead";
 /// Of a process in the place itself: its open connections are ended.
 const PROCESS: &str = "dead-process 10.99.0.1:80 [fd99::2]:80 --name dead";
@@ -29,7 +27,6 @@ struct Change {
     /// An open connection that the command ends.
     connection: Option<Connection>,
     ends_connection: bool,
-    leases: Vec<u64>,
 }
 
 /// A command that holds a fault as long as it lives.
@@ -89,7 +86,6 @@ impl Change {
             allowed: Vec::new(),
             connection: None,
             ends_connection: false,
-            leases: Vec::new(),
         };
         let ends = halfway.iter().map(|line| (*line, *line)).chain([("whole", line)]);
         for (what, line) in [("as before", None)].into_iter().chain(ends.map(|(what, line)| (what, Some(line)))) {
@@ -144,7 +140,6 @@ impl Subject for Change {
         let what = self.name(&listed)?;
         let status = self.places.check_status(&listed, what.contains("empty"))?;
         let left = status["faults"][0]["left_ms"].as_u64();
-        self.leases.extend(left);
         if left == Some(0) {
             return Err(format!("a lease that is over: {status}"));
         }
@@ -163,13 +158,7 @@ impl Subject for Hold {
     }
 
     fn look(&mut self, run: &Run) -> Result<&'static str, String> {
-        let Some(seen) = self.places.last_seen(run, GONE) else {
-            let listed = self.places.listed().concat();
-            let _ = self.places.check_heal();
-            return Err(format!("still in force after {GONE:?}: {listed}"));
-        };
-        self.seen = self.seen.max(seen);
-        self.places.check_status(&self.places.listed(), false)?;
+        self.seen = self.seen.max(self.places.check_gone(run)?);
         self.places.check_heal()?;
         Ok("none")
     }

@@ -15,6 +15,9 @@ use crate::net::cli::{playdead, timeless, words};
 use crate::net::ip;
 use crate::tracer::Run;
 
+/// How long after its holder's end a fault may be seen.
+const GONE: Duration = Duration::from_millis(100);
+
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// Namespaces in which faults are made; gone with the value.
@@ -98,7 +101,7 @@ impl Places {
 
     /// How long after the kill tables were last seen, by looks that are quick; zero if none were. `None`: a look that
     /// began later than `limit` after the end of the process has seen some.
-    pub(crate) fn last_seen(&self, run: &Run, limit: Duration) -> Option<Duration> {
+    fn last_seen(&self, run: &Run, limit: Duration) -> Option<Duration> {
         let mut seen = Duration::ZERO;
         loop {
             let asked = run.ended.elapsed();
@@ -114,6 +117,17 @@ impl Places {
             }
             seen = run.killed.elapsed();
         }
+    }
+
+    /// Nothing is in force in time, nor told to be. Gives how long after the kill it was last seen.
+    pub(crate) fn check_gone(&self, run: &Run) -> Result<Duration, String> {
+        let Some(seen) = self.last_seen(run, GONE) else {
+            let listed = self.listed().concat();
+            let _ = self.check_heal();
+            return Err(format!("still in force after {GONE:?}: {listed}"));
+        };
+        self.check_status(&self.listed(), false)?;
+        Ok(seen)
     }
 
     /// Takes away the rules of a fault, and nothing else of it.

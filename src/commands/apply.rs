@@ -59,7 +59,7 @@ pub(super) fn run(
     let let_go = move || {
         // At one moment for all packets. What cannot be taken away now ends with its socket, chain by chain.
         for one in &written {
-            let _ = one.lift();
+            let _ = one.delete();
         }
         let places = written.into_iter().map(|written| written.planned.place).collect::<Vec<_>>();
         for name in place::without_their_network(args, &places) {
@@ -305,15 +305,24 @@ impl Written {
         Ok(Some([there.to.packets, there.from.packets]))
     }
 
+    /// Takes it away, if nobody else has.
+    fn delete(&self) -> Result<()> {
+        self.outline()?.map_or(Ok(()), |there| heal::delete(&self.nft, &there))
+    }
+
     /// The packets that it has met so far.
     pub(super) fn packets(&self) -> Result<Option<[u64; 2]>> {
         Ok(self.in_force()?.map(|there| [there.to.packets, there.from.packets]))
     }
 
     fn in_force(&self) -> Result<Option<InForce>> {
-        let mut there = Tables::read(&self.nft)?.outline();
-        there.retain(|there| there.name == self.planned.fault.name);
-        Ok(complete(&self.nft, there)?.pop())
+        let there = self.outline()?;
+        Ok(complete(&self.nft, there.into_iter().collect())?.pop())
+    }
+
+    fn outline(&self) -> Result<Option<InForce>> {
+        let there = Tables::read(&self.nft)?.outline();
+        Ok(there.into_iter().find(|there| there.name == self.planned.fault.name))
     }
 
     /// What the user must know of it.

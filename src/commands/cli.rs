@@ -114,7 +114,8 @@ pub enum Verb {
     /// Play a scenario from a file, heal, and leave a record.
     ///
     /// Everything is checked before anything starts. All faults end with this process, however it ends, or with their
-    /// lease (`--for`; those on other hosts always have one); what it paused, unplugged or killed is put right again as well. Exits with 3 when an expectation is not met.
+    /// lease (`--for`; those on other hosts always have one); what it paused, unplugged or killed is put right again as
+    /// well. Exits with 3 when an expectation is not met.
     Run(RunArgs),
     /// Put right what a `run` has left that was killed.
     #[command(hide = true)]

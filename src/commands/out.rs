@@ -20,8 +20,21 @@ pub(super) fn print_while_read(text: &str) -> Result<bool> {
     written(out.write_all(plain(text).as_bytes()).and_then(|()| out.flush()))
 }
 
-/// The same in place of what a terminal shows by now.
-pub(super) fn afresh(text: &str) -> Result<bool> {
+/// One look of several (`watch`) or the only one, as a document or as text; tells whether somebody still reads.
+pub(super) fn look(
+    [json, watch]: [bool; 2],
+    document: impl FnOnce() -> serde_json::Value,
+    text: impl FnOnce() -> String,
+) -> Result<bool> {
+    match (json, watch) {
+        (true, _) => print_while_read(&self::json(&document())),
+        (false, true) => afresh(&text()),
+        (false, false) => print_while_read(&text()),
+    }
+}
+
+/// In place of what a terminal shows by now.
+fn afresh(text: &str) -> Result<bool> {
     if super::on_terminal() {
         // Clear the screen, and to the top of it.
         written(io::stdout().write_all(b"\x1b[2J\x1b[H"))?;

@@ -81,11 +81,7 @@ fn from<'a>(named: &'a [String], seats: &'a [Seat], places: &'a [Place]) -> Resu
 
 /// False when nobody reads it any more.
 fn show(seen: &Snapshot, json: bool, watch: bool) -> Result<bool> {
-    match (json, watch) {
-        (true, _) => out::print_while_read(&out::json(&document(seen))),
-        (false, true) => out::afresh(&text(seen)),
-        (false, false) => out::print_while_read(&text(seen)),
-    }
+    out::look([json, watch], || document(seen), || text(seen))
 }
 
 /// The fields are listed in `docs/json.md`.

@@ -29,7 +29,7 @@ use super::cli::PlaceArgs;
 use super::lab::lab_name;
 use super::{Usage, nodes, out, place, shown};
 use crate::kernel::file::read_text_once;
-use crate::record::{Event, FORMAT, Outcome, Record, Stamped, plain};
+use crate::record::{Event, FORMAT, Outcome, Record, Stamped};
 use crate::scenario::{self, Plan, Scenario};
 
 pub(super) use guard::run as guard;
@@ -139,7 +139,7 @@ fn report(ready: &Ready, out: Option<&Path>, ended: &Ended, events: &[Stamped], 
     }
     let record = out.map_or(String::new(), |directory| format!("; its record is in {}", directory.display()));
     for failed in &ended.failed {
-        out::print(&plain(&format!("FAILED {failed}\n")))?;
+        out::print(&format!("FAILED {failed}\n"))?;
     }
     out::print(&format!("{name}: {} [{:.1} s, seed {seed}]{record}\n", ended.outcome.text(), took / 1e3))
 }

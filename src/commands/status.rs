@@ -16,11 +16,7 @@ use crate::kernel::owner;
 pub(super) fn run(args: &PlaceArgs, status: &StatusArgs, json: bool) -> Result<ExitCode> {
     loop {
         let found = look(args)?;
-        let read = match (json, status.watch) {
-            (true, _) => out::print_while_read(&out::json(&document(&found)))?,
-            (false, true) => out::afresh(&text(&found))?,
-            (false, false) => out::print_while_read(&text(&found))?,
-        };
+        let read = out::look([json, status.watch], || document(&found), || text(&found))?;
         if !read || !status.watch {
             return Ok(ExitCode::SUCCESS);
         }

@@ -201,29 +201,20 @@ fn build_raw(
     seq: u32,
     payload: impl FnOnce(*mut sys::libc::nlmsghdr),
 ) -> Message {
-    ROOM.with_borrow_mut(|room| build_in(room, message_type, family, flags, seq, payload))
-}
-
-fn build_in(
-    room: &mut [u32],
-    message_type: u16,
-    family: u8,
-    flags: u16,
-    seq: u32,
-    payload: impl FnOnce(*mut sys::libc::nlmsghdr),
-) -> Message {
-    let start: *mut u32 = room.as_mut_ptr();
-    // SAFETY: the buffer has room for a header and is aligned for it.
-    let header = unsafe { sys::nftnl_nlmsg_build_hdr(start.cast(), message_type, family.into(), flags, seq) };
-    payload(header);
-    // SAFETY: the header has been filled in above, and lies in the buffer.
-    let len = unsafe { (*header).nlmsg_len } as usize;
-    assert!(len <= MESSAGE_ROOM, "a message of {len} bytes fits into its buffer");
-    // SAFETY: the buffer holds that many bytes, as just checked.
-    let mut message = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
-    // libnftnl makes every type one of nf_tables, but those that frame a batch are nfnetlink's own.
-    message[4..6].copy_from_slice(&message_type.to_ne_bytes());
-    message
+    ROOM.with_borrow_mut(|room| {
+        let start: *mut u32 = room.as_mut_ptr();
+        // SAFETY: the buffer has room for a header and is aligned for it.
+        let header = unsafe { sys::nftnl_nlmsg_build_hdr(start.cast(), message_type, family.into(), flags, seq) };
+        payload(header);
+        // SAFETY: the header has been filled in above, and lies in the buffer.
+        let len = unsafe { (*header).nlmsg_len } as usize;
+        assert!(len <= MESSAGE_ROOM, "a message of {len} bytes fits into its buffer");
+        // SAFETY: the buffer holds that many bytes, as just checked.
+        let mut message = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
+        // libnftnl makes every type one of nf_tables, but those that frame a batch are nfnetlink's own.
+        message[4..6].copy_from_slice(&message_type.to_ne_bytes());
+        message
+    })
 }
 
 /// libnftnl takes as 16 bits what its header declares as plain enumerations.

@@ -38,12 +38,15 @@ pub fn reopen(found: &File) -> io::Result<File> {
 /// # Errors
 /// As `open(2)`, or when it is something else.
 pub fn open_plain(path: &Path) -> Result<File> {
-    let found = look(path)?;
+    reopen_plain(&look(path)?)
+}
+
+fn reopen_plain(found: &File) -> Result<File> {
     let kind = found.metadata()?.file_type();
     if !kind.is_file() {
         bail!("it is {}, not a file", name(kind));
     }
-    Ok(reopen(&found)?)
+    Ok(reopen(found)?)
 }
 
 /// A text of at most [`MOST`] bytes. From a pipe as well, as `<(COMMAND)` of a shell is one: it can be read only once.
@@ -54,7 +57,8 @@ pub fn open_plain(path: &Path) -> Result<File> {
 pub fn read_text_once(path: &Path) -> Result<String> {
     let read = || {
         let found = look(path)?;
-        if found.metadata()?.file_type().is_fifo() { from_pipe(&mut reopen(&found)?) } else { from_file(path) }
+        let is_pipe = found.metadata()?.file_type().is_fifo();
+        if is_pipe { from_pipe(&mut reopen(&found)?) } else { bounded(&mut reopen_plain(&found)?) }
     };
     read().and_then(text).with_context(|| format!("cannot read {}", path.display()))
 }
@@ -64,7 +68,8 @@ pub fn read_text_once(path: &Path) -> Result<String> {
 /// # Errors
 /// As [`read_text_once`].
 pub fn read_text(path: &Path) -> Result<String> {
-    from_file(path).and_then(text).with_context(|| format!("cannot read {}", path.display()))
+    let read = || bounded(&mut open_plain(path)?);
+    read().and_then(text).with_context(|| format!("cannot read {}", path.display()))
 }
 
 fn text(bytes: Vec<u8>) -> Result<String> {
@@ -73,10 +78,6 @@ fn text(bytes: Vec<u8>) -> Result<String> {
         bail!("it is no text: there is a zero byte in it");
     }
     Ok(text)
-}
-
-fn from_file(path: &Path) -> Result<Vec<u8>> {
-    bounded(&mut open_plain(path)?)
 }
 
 fn bounded(file: &mut File) -> Result<Vec<u8>> {

@@ -45,30 +45,36 @@ impl Process {
     /// Whether it still runs (or is stopped) in that namespace. A zombie has left its namespaces already, and
     /// another process that was given the same id since is in another one.
     pub(super) fn is_alive(&self) -> bool {
-        fs::metadata(format!("/proc/{}/ns/net", self.pid)).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.ns)
+        self.namespace() == Some(self.ns)
+    }
+
+    /// Its network namespace; none once it has left all of its namespaces.
+    fn namespace(&self) -> Option<(u64, u64)> {
+        let meta = fs::metadata(format!("/proc/{}/ns/net", self.pid)).ok()?;
+        Some((meta.dev(), meta.ino()))
+    }
+
+    /// Its state and the number of its threads; none once it has been waited for.
+    fn state(&self) -> Option<(char, u32)> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
+        // The name before the state is in parentheses and may hold any character. The threads come 17 fields later.
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+        Some((fields.next()?.chars().next()?, fields.nth(16)?.parse().ok()?))
     }
 
     /// Whether all that it had is closed: the kernel closes a process's sockets after it has left its namespaces, with the
     /// last of its threads, and before it is a zombie of one.
     fn has_ended(&self) -> bool {
-        if self.is_alive() {
-            return false;
+        match self.namespace() {
+            // One that runs in another namespace was given the same id since.
+            Some(ns) => ns != self.ns,
+            None => self.state().is_none_or(|(state, threads)| matches!(state, 'Z' | 'X') && threads <= 1),
         }
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        // The name in parentheses may hold any character. Behind it: the state, and 17 fields later the number of threads.
-        let Some((_, rest)) = stat.rsplit_once(") ") else { return true };
-        let fields: Vec<_> = rest.split(' ').collect();
-        let is_last = fields.get(17).is_none_or(|threads| matches!(*threads, "0" | "1"));
-        // One that runs in another namespace was given the same id since.
-        let is_other = fs::metadata(format!("/proc/{}/ns/net", self.pid)).is_ok();
-        is_other || (matches!(fields[0], "Z" | "X") && is_last)
     }
 
     /// Whether it is stopped by a signal.
     pub(super) fn is_stopped(&self) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        // The name before the state is in parentheses and may hold any character.
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+        self.state().is_some_and(|(state, _)| state == 'T')
     }
 
     /// The words of its command line; none once it has ended.

@@ -1,7 +1,5 @@
 //! Captures on the nodes, by tcpdump: the witness that is nobody's but the kernel's.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -10,6 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::guard::{Go, Guard, Undo, gated};
+use super::shell::{last_line, so_far};
 use super::world::World;
 use crate::kernel::Missing;
 use crate::record::Record;
@@ -60,16 +59,9 @@ fn one(world: &World, record: &Record, guard: &mut Guard, node: &str) -> Result<
     let until = Instant::now() + STARTING;
     while !so_far(&said).contains("listening on") {
         if child.try_wait()?.is_some() || Instant::now() > until {
-            bail!("tcpdump does not listen; it said: {}", super::shell::last_line(&so_far(&said)));
+            bail!("tcpdump does not listen; it said: {}", last_line(&so_far(&said)));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(child)
-}
-
-/// What it has said.
-fn so_far(said: &File) -> String {
-    let mut bytes = vec![0; 4096];
-    let read = said.read_at(&mut bytes, 0).unwrap_or(0);
-    String::from_utf8_lossy(&bytes[..read]).into_owned()
 }

@@ -231,7 +231,7 @@ impl<'a> Player<'a> {
         }
         let result = failed.map_or("ok".to_owned(), |why| format!("FAILED: {why}"));
         let line = format!("{id:>5}  {what}: {result} [{}]\n", text::time(took));
-        self.bar.suspend(|| out::print(&plain(&line)))
+        self.bar.suspend(|| out::print(&line))
     }
 
     fn act(&mut self, step: &Step) -> Result<(), Failure> {

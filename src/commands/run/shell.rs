@@ -120,9 +120,7 @@ impl Shell {
 
     /// What it has written so far.
     pub(super) fn output(&self) -> String {
-        let mut bytes = vec![0; MOST_OUTPUT];
-        let read = self.output.read_at(&mut bytes, 0).unwrap_or(0);
-        String::from_utf8_lossy(&bytes[..read]).into_owned()
+        so_far(&self.output)
     }
 
     /// Its output so far as the record's file. A record that cannot be written is no failure of the command.
@@ -153,6 +151,13 @@ fn unnamed(world: &World) -> std::io::Result<(File, File)> {
     let reads = reopen(&writes);
     std::fs::remove_file(&path)?;
     Ok((writes, reads?))
+}
+
+/// What a program has written into a file so far.
+pub(super) fn so_far(output: &File) -> String {
+    let mut bytes = vec![0; MOST_OUTPUT];
+    let read = output.read_at(&mut bytes, 0).unwrap_or(0);
+    String::from_utf8_lossy(&bytes[..read]).into_owned()
 }
 
 /// The last line that says something, as far as anyone reads.

@@ -49,7 +49,7 @@ pub(crate) struct Result {
     pub(crate) cell: String,
     /// The name under which `docs/fidelity.md` lists its difference.
     pub(crate) named: Option<String>,
-    /// How often it was measured again because only times differed.
+    /// How often it was measured again because only what is perhaps chance differed.
     pub(crate) repeats: u32,
     #[serde(flatten)]
     pub(crate) difference: Difference,

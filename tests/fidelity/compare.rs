@@ -10,8 +10,8 @@ use crate::record::Seen;
 pub(crate) struct Difference {
     /// In words; nothing if the two are equal.
     pub(crate) told: Vec<String>,
-    /// Outcome, error queue and the kernel's view agree: only packets or times do not, in which two real failures
-    /// differ now and then, too.
+    /// Outcome and error queue agree: only packets, times or the kernel's count of retransmissions do not, in which two
+    /// real failures differ now and then, too.
     pub(crate) perhaps_chance: bool,
 }
 
@@ -27,12 +27,12 @@ pub(crate) fn compare(real: &Seen, simulated: &Seen) -> Difference {
     let mut told: Vec<_> = [
         differ("outcome", &real.outcome, &simulated.outcome),
         differ("error queue", &real.errors.join(", "), &simulated.errors.join(", ")),
-        differ("kernel", &kernel(real), &kernel(simulated)),
     ]
     .into_iter()
     .flatten()
     .collect();
     let perhaps_chance = told.is_empty();
+    told.extend(differ("kernel", &kernel(real), &kernel(simulated)));
     told.extend(pairs(real, simulated).into_iter().filter_map(|(what, real, simulated)| {
         let (real, simulated) = first_difference(real, simulated);
         differ(what, &real, &simulated)

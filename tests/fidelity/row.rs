@@ -1,5 +1,6 @@
 //! One row: a failure and where the peer sits, made for real once, and by playdead from every vantage.
 
+use std::sync::{PoisonError, RwLock};
 use std::thread;
 
 use crate::cell::{Cell, Result};
@@ -10,9 +11,11 @@ use crate::pace;
 use crate::places::{Location, Rig, Vantage};
 use crate::record::{Later, Record, record};
 
-/// How often a row is measured again because packets or times, and only these, differ without a name: the machine has
-/// other things to do, and a difference that is one shows every time.
+/// How often a row is measured again, alone, because the outcomes agree and something else differs without a name: the
+/// machine has other things to do, and a difference that is one shows every time.
 const REPEATS: u32 = 2;
+/// Held by all rows at once, or by one that is measured again.
+static MACHINE: RwLock<()> = RwLock::new(());
 /// Where the results go, one file a row.
 pub(crate) const DIRECTORY: &str = "PLAYDEAD_FIDELITY_DIR";
 
@@ -30,7 +33,10 @@ pub(crate) fn check(failure: &'static Failure, location: Location) -> std::resul
 
 fn measure(failure: &'static Failure, location: Location) -> Vec<Result> {
     let vantages = location.vantages();
-    let mut results = compared(failure, location, vantages);
+    let mut results = {
+        let _beside_others = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+        compared(failure, location, vantages)
+    };
     for _ in 0..REPEATS {
         let differs =
             |vantage: &Vantage| results.iter().any(|(cell, result)| cell.vantage == *vantage && is_again(result));
@@ -38,6 +44,7 @@ fn measure(failure: &'static Failure, location: Location) -> Vec<Result> {
         if again.is_empty() {
             break;
         }
+        let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
         for (cell, fresh) in compared(failure, location, &again) {
             let (_, old) = results.iter_mut().find(|(known, _)| *known == cell).unwrap();
             if is_again(old) {

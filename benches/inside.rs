@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ipnet::IpNet;
 use playdead::encode::Builder;
-use playdead::model::{BridgeReject, Device, Direction, Fault, Kind, Lifetime, PeerSpec, Proto, Target, Vantage};
+use playdead::model::{Device, Direction, Fault, Kind, Lifetime, PeerSpec, Proto, Target, Vantage};
 use playdead::rules::compile;
 
 const COUNTS: [u32; 4] = [10, 1000, 10_000, 100_000];
@@ -30,15 +30,7 @@ fn fault(count: u32) -> Fault {
 }
 
 fn vantage() -> Vantage {
-    Vantage {
-        devices: vec![Device { index: 2, name: "eth0".into() }],
-        loopback: 1,
-        ports: Vec::new(),
-        translates: false,
-        bridge_reject: BridgeReject::Missing,
-        hops: Vec::new(),
-        accept_queue: 4097,
-    }
+    Vantage { devices: vec![Device { index: 2, name: "eth0".into() }], ..Vantage::default() }
 }
 
 fn parse(criterion: &mut Criterion) {

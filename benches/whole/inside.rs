@@ -8,7 +8,7 @@ use playdead::encode::{Builder, Finalized, request_tables};
 use playdead::kernel::netns::NetNs;
 use playdead::kernel::nft::Nft;
 use playdead::kernel::route;
-use playdead::model::{BridgeReject, Device, Direction, Fault, Kind, Lifetime, Proto, Target, Vantage};
+use playdead::model::{Device, Direction, Fault, Kind, Lifetime, Proto, Target, Vantage};
 use playdead::rules::{Ruleset, compile};
 
 use crate::Extent;
@@ -24,11 +24,7 @@ fn vantage(ns: &NetNs) -> Result<Vantage> {
     Ok(Vantage {
         devices: devices.map(|one| Device { index: one.index, name: one.name.clone() }).collect(),
         loopback: lo,
-        ports: Vec::new(),
-        translates: false,
-        bridge_reject: BridgeReject::Missing,
-        hops: Vec::new(),
-        accept_queue: 4097,
+        ..Vantage::default()
     })
 }
 

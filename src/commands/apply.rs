@@ -215,7 +215,7 @@ pub(super) fn transaction_beside(
     let mut there = tables.outline();
     there.retain(|other| replace || other.name == fault.name);
     let mut there = complete(nft, there)?;
-    there.retain(|other| is_met(other, fault) || (gone.contains(&other.name) && other.is_share()));
+    there.retain(|other| is_met(other, fault) || (gone.contains(&other.name) && other.meta.is_share()));
     for other in &there {
         check_replaceable(plan, nft, other, replace)?;
     }

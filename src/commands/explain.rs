@@ -145,11 +145,8 @@ pub(super) fn example(kind: Kind) -> Fault {
 fn vantage() -> Vantage {
     Vantage {
         devices: vec![Device { index: 2, name: "eth0".into() }],
-        loopback: 1,
-        ports: Vec::new(),
-        translates: false,
         bridge_reject: BridgeReject::Bridge,
-        hops: Vec::new(),
         accept_queue: super::facts::DEFAULT_QUEUE,
+        ..Vantage::default()
     }
 }

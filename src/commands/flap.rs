@@ -26,7 +26,7 @@ use crate::encode::{Builder, Finalized};
 use crate::kernel::nft::Nft;
 use crate::kernel::timer::{self, Timer};
 use crate::model::{Edge, Kind, Lateness, Name, Rhythm, verb};
-use crate::rules::{LEASE_SET, Table as RuleTable};
+use crate::rules::{GATE_SET, Table as RuleTable};
 
 /// How much longer than planned a fault may last when this process does not end it.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -202,7 +202,7 @@ pub(super) fn prepare(mut planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> R
         edges.push(batches(plan));
         for table in &mut plan.rules.tables {
             table.owner = true;
-            table.sets.iter_mut().filter(|set| set.name == LEASE_SET).for_each(|gate| gate.elements = [].into());
+            table.sets.iter_mut().filter(|set| set.name == GATE_SET).for_each(|gate| gate.elements = [].into());
         }
     }
     let written = together::write(planned, replace)?.written;
@@ -221,7 +221,7 @@ fn batches(plan: &Planned) -> (Finalized, Finalized) {
         for set in timed(table) {
             down.renew(table.family, &table.name, &set);
         }
-        up.empty(table.family, &table.name, LEASE_SET);
+        up.empty(table.family, &table.name, GATE_SET);
     }
     (down.finalize(), up.finalize())
 }

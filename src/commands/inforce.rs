@@ -14,8 +14,8 @@ use crate::encode::{
 };
 use crate::kernel::Missing;
 use crate::kernel::nft::Nft;
-use crate::model::{Direction, Fault, Kind, Lifetime, Meta, Name, Proto, Target};
-use crate::rules::{COVERED_SET, Family, LEASE_SET, READ_BACK, read_back, uncovered};
+use crate::model::{Fault, Lifetime, Meta, Name, Target};
+use crate::rules::{COVERED_SET, Family, GATE_SET, READ_BACK, read_back, uncovered};
 
 /// Packets and bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
@@ -38,6 +38,8 @@ pub(super) struct InForce {
     pub(super) name: Name,
     pub(super) meta: Meta,
     pub(super) families: Vec<Family>,
+    /// It is a node's share of a partition, and the moment of the partition has not come.
+    pub(super) is_shut: bool,
     /// Whether its tables have rules: who heals takes these first, and may be killed then. Only a complete reading tells.
     pub(super) has_rules: bool,
     /// The netlink port of the socket that holds it.
@@ -55,13 +57,7 @@ pub(super) struct InForce {
 impl InForce {
     /// Whether its rules still apply.
     pub(super) fn is_active(&self) -> bool {
-        self.has_rules && self.left.is_none_or(|left| !left.is_zero())
-    }
-
-    /// Whether it is a node's share of a partition, as the others have one of the same name.
-    pub(super) fn is_share(&self) -> bool {
-        let Meta { kind, direction, proto, .. } = self.meta;
-        (kind, direction, proto) == (Kind::DeadHost, Direction::From, Proto::All)
+        self.has_rules && !self.is_shut && self.left.is_none_or(|left| !left.is_zero())
     }
 
     /// What the user must know of it: parts that were taken away, devices that it does not know.
@@ -76,6 +72,9 @@ impl InForce {
     pub(super) fn damage(&self) -> Option<String> {
         if !self.has_rules {
             return Some("its rules were taken away".into());
+        }
+        if self.is_shut {
+            return Some("it has not begun, or whoever made it was ended before it did".into());
         }
         let (left, all) = (self.families.len(), self.meta.tables);
         let families: Vec<_> = self.families.iter().map(|family| family.name()).collect();
@@ -124,6 +123,7 @@ impl Tables {
                 name,
                 meta,
                 families: Vec::new(),
+                is_shut: false,
                 has_rules: true,
                 owner: table.owner,
                 peers: Vec::new(),
@@ -207,20 +207,21 @@ fn read_sets(nft: &Nft, fault: &mut InForce) -> Result<()> {
     // A peer with a port has an element a protocol.
     fault.peers.sort();
     fault.peers.dedup();
-    fault.left = match fault.meta.lease {
-        Some(_) => Some(lease_left(nft, fault)?),
-        None => None,
-    };
+    if fault.meta.lease.is_some() || fault.meta.is_share() {
+        let gate = gate(nft, fault)?;
+        let left = gate.iter().filter_map(|element| element.expires_ms).max();
+        fault.left = fault.meta.lease.map(|_| Duration::from_millis(left.unwrap_or(0)));
+        fault.is_shut = fault.meta.lease.is_none() && gate.is_empty();
+    }
     Ok(())
 }
 
-fn lease_left(nft: &Nft, fault: &InForce) -> Result<Duration> {
-    let mut left = 0;
+fn gate(nft: &Nft, fault: &InForce) -> Result<Vec<ElementInfo>> {
+    let mut gate = Vec::new();
     for family in &fault.families {
-        let gate = elements(nft, *family, &fault.name.table(), LEASE_SET)?;
-        left = gate.iter().filter_map(|element| element.expires_ms).fold(left, u64::max);
+        gate.extend(elements(nft, *family, &fault.name.table(), GATE_SET)?);
     }
-    Ok(Duration::from_millis(left))
+    Ok(gate)
 }
 
 fn elements(nft: &Nft, family: Family, table: &str, set: &str) -> Result<Vec<ElementInfo>> {

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use super::apply::{self, Written};
 use super::cli::{Cli, PlaceArgs, Verb};
-use super::inforce::{InForce, read};
+use super::inforce::read;
 use super::place::{self, Place};
 use super::plan::{Planned, check_usage, plan};
 use super::{Usage, broken, one_line, out, partition, together};
@@ -110,7 +110,7 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitCode> {
     };
     let nft = Arc::new(Nft::open(&place.ns)?);
     // Whoever may not read rules may not write them either, and is told so before anything else.
-    let shares = read(&nft)?.into_iter().filter(InForce::is_share).map(|there| {
+    let shares = read(&nft)?.into_iter().filter(|there| there.meta.is_share()).map(|there| {
         let peers = there.peers.iter().map(|peer| peer.net.addr()).collect();
         Share { name: there.name.to_string(), peers }
     });

@@ -1,19 +1,21 @@
 //! One fault in many namespaces at the same moment.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Barrier};
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Error, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
 
 use super::apply::{Written, is_met, refused_in, take_back, transaction_beside};
 use super::closing::Closed;
 use super::inforce::{InForce, read};
 use super::plan::Planned;
-use crate::encode::Finalized;
+use crate::encode::{Builder, Finalized};
 use crate::kernel::nft::{Nft, Refused};
-use crate::model::Name;
+use crate::model::{Kind, Name};
 
 /// What was written.
 pub(super) struct Together {
@@ -24,20 +26,34 @@ pub(super) struct Together {
     pub(super) last: Option<Instant>,
 }
 
+/// Whoever was checked by its kernel and waits for the moment.
 struct Ready {
     planned: Planned,
     nft: Arc<Nft>,
-    batch: Finalized,
-    replaced: Vec<InForce>,
+    prepared: Prepared,
 }
 
+struct Prepared {
+    /// What is committed at the moment.
+    batch: Finalized,
+    replaced: Vec<InForce>,
+    /// The tables are there already, their gates shut.
+    staged: bool,
+}
+
+const UNCHANGED: &str = "nothing was changed";
+/// So many places are prepared at once: a kernel that only checks a transaction waits for a grace period of RCU.
+const PREPARED_AT_ONCE: usize = 32;
 /// How often all is made anew because somebody else wrote the same names in between.
 const TRIES: u32 = 20;
 /// At most so long is waited before that, each time another while, so that two who meet do not meet again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Compiles all, lets each kernel check its part, and only then commits all of them at once, each by a thread of its
-/// own. If one fails after all, the others are undone. A plan without rules only takes away what is replaced.
+/// Lets each kernel check its part, and only then commits all of them at once, by a thread for each processor. If one
+/// fails after all, the others are undone. A plan without rules only takes away what is replaced.
+///
+/// Silence that replaces nothing is written before the moment, with shut gates; what is left for it is to open them,
+/// a tenth of the work. Whoever is killed in between leaves what applies to no packet, is listed and can be healed.
 ///
 /// # Errors
 /// The first refusal; nothing has changed then.
@@ -80,19 +96,54 @@ fn write_once(
     elsewhere: &BTreeSet<Name>,
     ready: &mut impl FnMut() -> Result<()>,
 ) -> Result<Together, Failed> {
-    let batches = partitions_met(&planned, replace).and_then(|mut gone| {
-        gone.extend(elsewhere.iter().cloned());
-        planned.iter().map(|(planned, nft)| prepare(planned, nft, replace, &gone)).collect::<Result<Vec<_>>>()
-    });
-    let batches = match batches.and_then(|batches| ready().map(|()| batches)) {
-        Ok(batches) => batches,
-        Err(error) => return Err((planned, error.context("nothing was changed"))),
+    let mut gone = match partitions_met(&planned, replace) {
+        Ok(gone) => gone,
+        Err(error) => return Err((planned, error.context(UNCHANGED))),
     };
-    let ready = planned.into_iter().zip(batches).filter_map(|((planned, nft), batch)| {
-        let (batch, replaced) = batch?;
-        Some(Ready { planned, nft, batch, replaced })
+    gone.extend(elsewhere.iter().cloned());
+    let mut failed = None;
+    let prepared = in_each(&planned, PREPARED_AT_ONCE, |(planned, nft)| prepare(planned, nft, replace, &gone));
+    let prepared: Vec<_> = prepared
+        .into_iter()
+        .map(|one| {
+            one.unwrap_or_else(|error| {
+                failed.get_or_insert(error);
+                None
+            })
+        })
+        .collect();
+    if let Some(error) = failed.or_else(|| ready().err()) {
+        let staged = planned.iter().zip(&prepared).filter(|(_, one)| one.as_ref().is_some_and(|one| one.staged));
+        let error = staged.fold(error, |error, ((planned, nft), _)| unstage(planned, nft, error));
+        return Err((planned, error.context(UNCHANGED)));
+    }
+    let ready = planned.into_iter().zip(prepared).filter_map(|((planned, nft), prepared)| {
+        let prepared = prepared?;
+        Some(Ready { planned, nft, prepared })
     });
     commit(ready.collect())
+}
+
+/// Does it for all, at most so many at once, beginning together.
+fn in_each<T: Sync, R: Send>(all: &[T], at_once: usize, f: impl Fn(&T) -> Result<R> + Sync) -> Vec<Result<R>> {
+    let threads = at_once.min(all.len());
+    let (next, barrier) = (AtomicUsize::new(0), Barrier::new(threads));
+    let results: Vec<_> = all.iter().map(|_| Mutex::new(None)).collect();
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                barrier.wait();
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(one) = all.get(number) else { break };
+                    let result = f(one);
+                    *results[number].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                }
+            });
+        }
+    });
+    let results = results.into_iter().map(|result| result.into_inner().unwrap_or_else(PoisonError::into_inner));
+    results.map(|result| result.unwrap_or_else(|| Err(anyhow!("a thread panicked")))).collect()
 }
 
 /// The partitions of which some share has to make room: half of one would be something that nobody has asked for, so
@@ -101,44 +152,62 @@ fn partitions_met(planned: &[(Planned, Arc<Nft>)], replace: bool) -> Result<BTre
     let mut gone = BTreeSet::new();
     for (planned, nft) in planned.iter().filter(|_| replace) {
         let there = read(nft)?.into_iter();
-        gone.extend(there.filter(|one| one.is_share() && is_met(one, &planned.fault)).map(|one| one.name));
+        gone.extend(there.filter(|one| one.meta.is_share() && is_met(one, &planned.fault)).map(|one| one.name));
     }
     Ok(gone)
 }
 
 /// `None`: there is nothing to write and nothing to take away.
-fn prepare(
-    planned: &Planned,
-    nft: &Nft,
-    replace: bool,
-    gone: &BTreeSet<Name>,
-) -> Result<Option<(Finalized, Vec<InForce>)>> {
+fn prepare(planned: &Planned, nft: &Nft, replace: bool, gone: &BTreeSet<Name>) -> Result<Option<Prepared>> {
     let (batch, replaced) = transaction_beside(planned, nft, replace, gone)?;
     if planned.rules.tables.is_empty() && replaced.is_empty() {
         return Ok(None);
     }
+    // Of other kinds more counts from the moment at which it is written.
+    if replaced.is_empty() && planned.fault.kind == Kind::DeadHost && planned.rules.has_gates() {
+        return stage(planned, nft).map(Some);
+    }
     match nft.check(&batch.clone().finalize_dry())? {
         Some(refused) => Err(refused_in(planned, refused)),
-        None => Ok(Some((batch.finalize(), replaced))),
+        None => Ok(Some(Prepared { batch: batch.finalize(), replaced, staged: false })),
+    }
+}
+
+/// Writes it with shut gates. That the kernel takes it is the check.
+fn stage(planned: &Planned, nft: &Nft) -> Result<Prepared> {
+    let [mut shut, mut open] = [(); 2].map(|()| Builder::new(planned.vantage.loopback));
+    shut.add_shut(&planned.rules);
+    open.open(&planned.rules);
+    nft.commit(&shut.finalize()).with_context(|| format!("place {}", planned.place.label))?;
+    Ok(Prepared { batch: open.finalize(), replaced: Vec::new(), staged: true })
+}
+
+/// Takes away what was staged, for this reason. That somebody else was faster is as well.
+fn unstage(planned: &Planned, nft: &Nft, error: Error) -> Error {
+    let mut batch = Builder::new(planned.vantage.loopback);
+    planned.rules.tables.iter().for_each(|table| batch.delete_table(table.family, &table.name));
+    match nft.commit(&batch.finalize()) {
+        Err(left) if !is_race(&left) => {
+            error.context(format!("place {}: could not be undone: {left:#}", planned.place.label))
+        }
+        _ => error,
     }
 }
 
 fn commit(ready: Vec<Ready>) -> Result<Together, Failed> {
-    let barrier = Barrier::new(ready.len());
-    let done: Vec<_> = thread::scope(|scope| {
-        let threads = ready.iter().map(|one| scope.spawn(|| commit_one(one, &barrier)));
-        let threads: Vec<_> = threads.collect();
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))).collect()
-    });
+    // More threads than processors only take them from each other.
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let done = in_each(&ready, processors, commit_one);
     let (mut written, mut left, mut ends, mut failed) = (Vec::new(), Vec::new(), Vec::new(), None);
     for (one, done) in ready.into_iter().zip(done) {
-        let Ready { planned, nft, replaced, .. } = one;
+        let Ready { planned, nft, prepared: Prepared { replaced, staged, .. } } = one;
         match done {
             Ok((took, end)) => {
                 written.push(Written { planned, nft, replaced, took, closed: Closed::default() });
                 ends.push(end);
             }
             Err(error) => {
+                let error = if staged { unstage(&planned, &nft, error) } else { error };
                 failed = failed.or(Some(error.context(format!("place {}", planned.place.label))));
                 left.push((planned, nft));
             }
@@ -154,9 +223,8 @@ fn commit(ready: Vec<Ready>) -> Result<Together, Failed> {
     Ok(Together { written, spread, last })
 }
 
-fn commit_one(one: &Ready, barrier: &Barrier) -> Result<(Duration, Instant)> {
-    barrier.wait();
+fn commit_one(one: &Ready) -> Result<(Duration, Instant)> {
     let start = Instant::now();
-    one.nft.commit(&one.batch)?;
+    one.nft.commit(&one.prepared.batch)?;
     Ok((start.elapsed(), Instant::now()))
 }

@@ -9,7 +9,7 @@ use super::lower::lower;
 use super::message::{ACK, APPEND, CREATE, EXCL, NFTABLES, REQUEST, nft, number, rules_of};
 use super::object::{self, Message, Object};
 use super::sets::{comment, element_objects, named_set, set_object};
-use crate::rules::{Chain, Family, Hook, Rule, Ruleset, Set, Table};
+use crate::rules::{Chain, Family, GATE_SET, Hook, Rule, Ruleset, Set, Table};
 
 /// Elements in one message: with keys of 24 bytes, ranges and comments they stay well below 64 KiB.
 const ELEMENTS_AT_ONCE: usize = 200;
@@ -60,12 +60,24 @@ impl Builder {
 
     /// Adds all tables of a fault. The kernel fails the whole batch if one of them is there already.
     pub fn add(&mut self, ruleset: &Ruleset) {
+        ruleset.tables.iter().for_each(|table| self.add_table(table, false));
+    }
+
+    /// The same with empty gates: all is there, and applies to no packet before [`Builder::open`].
+    pub fn add_shut(&mut self, ruleset: &Ruleset) {
+        ruleset.tables.iter().for_each(|table| self.add_table(table, true));
+    }
+
+    /// Fills the gates of a fault, from which moment a lease counts. The kernel fails the whole batch if one of its
+    /// tables has gone.
+    pub fn open(&mut self, ruleset: &Ruleset) {
         for table in &ruleset.tables {
-            self.add_table(table);
+            let gates = table.sets.iter().filter(|set| set.name == GATE_SET);
+            gates.for_each(|gate| self.add_elements(table.family, &table.name, gate));
         }
     }
 
-    /// Empties the set of a lease and fills it again, so that its time starts anew.
+    /// Empties a set and fills it again, so that the time of its elements starts anew.
     pub fn renew(&mut self, family: Family, table: &str, set: &Set) {
         self.empty(family, table, set.name);
         self.add_elements(family, table, set);
@@ -78,7 +90,7 @@ impl Builder {
         });
     }
 
-    fn add_table(&mut self, table: &Table) {
+    fn add_table(&mut self, table: &Table, shut: bool) {
         let (family, name) = (number(table.family), table.name.as_str());
         self.push(format!("table {} {name}", table.family.name()), |seq| {
             let mut object = object::Table::new();
@@ -88,7 +100,7 @@ impl Builder {
             object.message(nft::NEWTABLE, family, REQUEST | CREATE | EXCL, seq)
         });
         table.counters.iter().for_each(|counter| self.add_counter(table, counter));
-        table.sets.iter().for_each(|set| self.add_set(table, set));
+        table.sets.iter().for_each(|set| self.add_set(table, set, !(shut && set.name == GATE_SET)));
         table.chains.iter().for_each(|chain| self.add_chain(table, chain));
         for chain in &table.chains {
             chain.rules.iter().for_each(|rule| self.add_rule(table, chain, rule));
@@ -106,14 +118,16 @@ impl Builder {
         });
     }
 
-    fn add_set(&mut self, table: &Table, set: &Set) {
+    fn add_set(&mut self, table: &Table, set: &Set, filled: bool) {
         let meaning = format!("set {} {} {}", table.family.name(), table.name, set.name);
         // Sets of one batch are told apart by an id of ours.
         let id = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
         self.push(meaning, |seq| {
             set_object(&table.name, set, id).message(nft::NEWSET, number(table.family), REQUEST | CREATE, seq)
         });
-        self.add_elements(table.family, &table.name, set);
+        if filled {
+            self.add_elements(table.family, &table.name, set);
+        }
     }
 
     fn add_elements(&mut self, family: Family, table: &str, set: &Set) {

@@ -118,6 +118,11 @@ impl Fault {
         }
     }
 
+    /// Whether it is a node's share of a partition: silence of what comes from the others.
+    pub fn is_share(&self) -> bool {
+        is_share(self.kind, self.direction, self.proto)
+    }
+
     /// Whether it is about the traffic of this peer with that other end.
     pub fn is_between(&self, peer: SocketAddr, other: SocketAddr) -> bool {
         self.peers.iter().any(|target| target.names(peer.ip(), peer.port()))
@@ -158,6 +163,17 @@ pub struct Meta {
     pub digest: u32,
     /// How many tables it has. One that has fewer was damaged by somebody.
     pub tables: usize,
+}
+
+impl Meta {
+    /// [`Fault::is_share`].
+    pub fn is_share(&self) -> bool {
+        is_share(self.kind, self.direction, self.proto)
+    }
+}
+
+fn is_share(kind: Kind, direction: Direction, proto: Proto) -> bool {
+    (kind, direction, proto) == (Kind::DeadHost, Direction::From, Proto::All)
 }
 
 impl fmt::Display for Meta {

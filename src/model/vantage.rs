@@ -23,6 +23,21 @@ pub struct Vantage {
     pub accept_queue: u32,
 }
 
+/// A host without devices, bridges and translation; its loopback device is the first, as the kernel makes it.
+impl Default for Vantage {
+    fn default() -> Self {
+        Self {
+            devices: Vec::new(),
+            loopback: 1,
+            ports: Vec::new(),
+            translates: false,
+            bridge_reject: BridgeReject::Missing,
+            hops: Vec::new(),
+            accept_queue: 1,
+        }
+    }
+}
+
 /// A device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {

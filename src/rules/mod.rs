@@ -13,7 +13,7 @@ mod value;
 
 pub use compile::{COVERED_SET, FIRST, FORGED_MARK, compile, uncovered};
 pub use key::{Base, Key, Kind as KeyKind};
-pub use sets::{LEASE_SET, READ_BACK, read_back, renewed};
+pub use sets::{GATE_SET, READ_BACK, read_back, renewed};
 pub use trial::{Facility, Source, facilities, reject_trial};
 pub use value::{
     Chain, Element, Entry, Family, Hook, IcmpCode, Order, Per, Rate, Reject, Rule, Ruleset, Set, Span, Stmt, Table,

@@ -19,8 +19,8 @@ pub(super) const WITH: [&str; 2] = ["with4", "with6"];
 pub(super) const QUOTED: [&str; 2] = ["quoted4", "quoted6"];
 /// IPv6 peers, as neighbour discovery asks for them.
 pub(super) const SOUGHT: &str = "sought6";
-/// Present until the lease runs out.
-pub(super) const LEASE: &str = "lease";
+/// What it has no element for passes: a lease that has run out, an edge of a flap, a partition whose moment has not come.
+pub(super) const GATE: &str = "gate";
 
 /// IPv4 or IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -243,30 +243,30 @@ fn named(name: &'static str, key: Vec<Key>, elements: Vec<Element>) -> Option<Se
     Some(Set { name, key, data: None, interval, timeout: false, dynamic: None, elements })
 }
 
-/// A set that holds the protocols of all frames until the time has passed: the gate of a lease. One look-up
-/// decides for a whole chain, however many peers there are, and renewing touches three elements.
-pub(super) fn gate(name: &'static str, timeout: Duration, ether_types: &[[u8; 2]]) -> Set {
-    let element = |proto: &[u8; 2]| Element {
-        key: vec![Span::one(Kind::EtherType, *proto)],
-        timeout: Some(timeout),
-        comment: None,
-    };
+/// A set that holds the protocols of all frames until the time has passed, if it does. One look-up decides for a whole
+/// chain, however many peers there are, and opening or renewing touches three elements.
+pub(super) fn gate(name: &'static str, timeout: Option<Duration>, ether_types: &[[u8; 2]]) -> Set {
+    let element = |proto: &[u8; 2]| Element { key: vec![Span::one(Kind::EtherType, *proto)], timeout, comment: None };
     let elements = ether_types.iter().map(element).collect();
     Set { name, key: vec![Key::Protocol], data: None, interval: false, timeout: true, dynamic: None, elements }
 }
 
-/// The gate of a fault's lease, if it has one.
-pub(super) fn lease(fault: &Fault) -> Option<Set> {
+/// The gate of a fault that has one: its lease ends with it, or it is a share that begins when the others do.
+pub(super) fn gate_of(fault: &Fault) -> Option<Set> {
     match fault.lifetime {
         Lifetime::Lease(lease) => Some(renewed(lease)),
+        Lifetime::Open | Lifetime::Held if fault.is_share() => Some(gate(GATE, None, &EVERY_PROTOCOL)),
         Lifetime::Open | Lifetime::Held => None,
     }
 }
 
+/// IPv4, IPv6 and ARP.
+const EVERY_PROTOCOL: [[u8; 2]; 3] = [[0x08, 0x00], [0x86, 0xdd], [0x08, 0x06]];
+
 /// The sets that say who a fault is about, as they are read back.
 pub const READ_BACK: [&str; 6] = [HOSTS[0], HOSTS[1], PORTS[0], PORTS[1], WITH[0], WITH[1]];
-/// The set whose elements last as long as the lease.
-pub const LEASE_SET: &str = LEASE;
+/// The set without whose elements nothing of a fault applies.
+pub const GATE_SET: &str = GATE;
 
 /// What an element of one of [`READ_BACK`] stands for: `first` and `last` are keys as the kernel keeps them, every
 /// field padded to four bytes, both included.
@@ -292,7 +292,7 @@ pub fn read_back(first: &[u8], last: &[u8], label: Option<String>) -> Option<(Ta
 
 /// The set of a lease that is renewed.
 pub fn renewed(lease: Duration) -> Set {
-    gate(LEASE, lease, &[[0x08, 0x00], [0x86, 0xdd], [0x08, 0x06]])
+    gate(GATE, Some(lease), &EVERY_PROTOCOL)
 }
 
 #[cfg(test)]

@@ -4,12 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::key::{Key, Kind};
+use super::sets::GATE_SET;
 
 /// Everything that one fault writes into one namespace, in one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruleset {
     /// One table a family; all have the same name.
     pub tables: Vec<Table>,
+}
+
+impl Ruleset {
+    /// Whether every table has a gate, and that is open: it could be written shut and opened later.
+    pub fn has_gates(&self) -> bool {
+        let is_gate = |set: &Set| set.name == GATE_SET && !set.elements.is_empty();
+        self.tables.iter().all(|table| table.sets.iter().any(is_gate))
+    }
 }
 
 /// Which packets a table sees.

@@ -58,7 +58,10 @@ pub(crate) fn trials() -> Vec<Trial> {
             let of_one = ["heal a", "heal b", "empty a", "empty b", "heal a; empty b", "heal b; empty a"];
             Change::new(1, &before, "heal", &of_one)
         }),
-        trial("partition", || Change::new(3, &[], PARTITION, &[])),
+        trial("partition", || {
+            let shut = "partition n0 n1,n2 --name split --nodes FILE; shut split";
+            Change::new(3, &[], PARTITION, &[shut])
+        }),
     ];
     let holds = [
         ("hold", format!("{DEAD} --hold"), Some(Duration::from_secs(4))),
@@ -73,10 +76,12 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
+const SOME: &str = "in some of the places";
 const PARTITION: &str = "partition n0 n1,n2 --name split --nodes FILE";
 
 impl Change {
-    /// `halfway`: commands whose end is a state between as well. `empty` takes only the rules, as `heal` does before the rest.
+    /// `halfway`: commands whose end is a state between as well. `empty` takes only the rules, as `heal` does before the
+    /// rest; `shut` shuts the gates, which a partition opens at its moment.
     fn new(number: usize, before: &[&'static str], line: &str, halfway: &[&'static str]) -> Self {
         let places = Places::new(number);
         let mut change = Self {
@@ -91,9 +96,10 @@ impl Change {
         for (what, line) in [("as before", None)].into_iter().chain(ends.map(|(what, line)| (what, Some(line)))) {
             change.begin();
             for step in line.into_iter().flat_map(|line| line.split("; ")) {
-                match step.strip_prefix("empty ") {
-                    Some(name) => change.places.empty(name),
-                    None => drop(change.places.done(step)),
+                match step.split_once(' ') {
+                    Some(("empty", name)) => change.places.empty(name),
+                    Some(("shut", name)) => change.places.shut(name),
+                    _ => drop(change.places.done(step)),
                 }
             }
             let listed = change.places.listed();
@@ -124,7 +130,7 @@ impl Change {
                 return Err(format!("half a fault in {}: {listed}", self.places.names[index]));
             }
         }
-        Ok("in some of the places")
+        Ok(SOME)
     }
 }
 
@@ -138,7 +144,12 @@ impl Subject for Change {
     fn look(&mut self, _: &Run) -> Result<&'static str, String> {
         let listed = self.places.listed();
         let what = self.name(&listed)?;
-        let status = self.places.check_status(&listed, what.contains("empty"))?;
+        let allowed = match what {
+            _ if what.contains("empty") => Some("its rules were taken away"),
+            _ if what.contains("shut") || what == SOME => Some("it has not begun"),
+            _ => None,
+        };
+        let status = self.places.check_status(&listed, allowed)?;
         let left = status["faults"][0]["left_ms"].as_u64();
         if left == Some(0) {
             return Err(format!("a lease that is over: {status}"));

@@ -126,30 +126,39 @@ impl Places {
             let _ = self.check_heal();
             return Err(format!("still in force after {GONE:?}: {listed}"));
         };
-        self.check_status(&self.listed(), false)?;
+        self.check_status(&self.listed(), None)?;
         Ok(seen)
     }
 
     /// Takes away the rules of a fault, and nothing else of it.
     pub(crate) fn empty(&self, name: &str) {
+        self.in_tables_of(name, |table| format!("flush {table}"));
+    }
+
+    /// Shuts the gates of a fault.
+    pub(crate) fn shut(&self, name: &str) {
+        self.in_tables_of(name, |table| table.replacen("table", "flush set", 1) + " gate");
+    }
+
+    fn in_tables_of(&self, name: &str, command: impl Fn(&str) -> String) {
         for place in &self.names {
             let nft = |what: &str| ip(&["netns", "exec", place, "nft", what]);
             let tables = nft("list tables");
             for table in tables.lines().filter(|table| table.ends_with(&format!("playdead-{name}"))) {
-                nft(&format!("flush {table}"));
+                nft(&command(table));
             }
         }
     }
 
-    /// `status` lists what nft does, and nothing else; and nothing in it is damaged, but for rules that are `emptied`.
-    pub(crate) fn check_status(&self, listed: &Listed, emptied: bool) -> Result<serde_json::Value, String> {
+    /// `status` lists what nft does, and nothing else; and nothing in it is damaged, but for what is allowed.
+    pub(crate) fn check_status(&self, listed: &Listed, allowed: Option<&str>) -> Result<serde_json::Value, String> {
         let output = self.run("status --json");
         let status: serde_json::Value =
             serde_json::from_slice(&output.stdout).map_err(|error| format!("status: {error}: {output:?}"))?;
         let mut told = BTreeMap::<_, BTreeSet<_>>::new();
         for fault in status["faults"].as_array().into_iter().flatten() {
-            let is_empty = fault["damage"].as_str().is_some_and(|damage| damage.contains("its rules were taken away"));
-            if !(fault["damage"].is_null() || emptied && is_empty) {
+            let is_allowed = |damage: &str| allowed.is_some_and(|allowed| damage.contains(allowed));
+            if !fault["damage"].as_str().is_none_or(is_allowed) {
                 return Err(format!("damaged: {fault}"));
             }
             let text = |key: &str| fault[key].as_str().unwrap_or_default().to_owned();

@@ -16,7 +16,7 @@ pub(crate) fn bound_ms() -> f64 {
 /// How much longer than elsewhere the event may take, in whole seconds: timers that must not fire before it is over,
 /// and all that is watched, are longer by that.
 pub(crate) fn longer() -> Duration {
-    Duration::from_secs(((bound() - USUAL_MS) / 100).into())
+    Duration::from_secs(((bound() - USUAL_MS) / 150).into())
 }
 
 /// Whether another bound than the usual one was given.

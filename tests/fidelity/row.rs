@@ -63,16 +63,19 @@ fn is_again(result: &Result) -> bool {
 
 fn compared(failure: &'static Failure, location: Location, vantages: &[Vantage]) -> Vec<(Cell, Result)> {
     let with_itself = std::env::var(crate::SCOPE).is_ok_and(|scope| scope == "real");
-    let (real, simulated) = thread::scope(|scope| {
-        let real = scope.spawn(|| run(failure, location, None));
-        let start = |vantage: &Vantage| {
-            let vantage = *vantage;
-            (vantage, scope.spawn(move || run(failure, location, Some(vantage).filter(|_| !with_itself))))
-        };
-        let simulated: Vec<_> = vantages.iter().map(start).collect();
-        let join = |(vantage, thread): (Vantage, thread::ScopedJoinHandle<Record>)| (vantage, thread.join().unwrap());
-        (real.join().unwrap(), simulated.into_iter().map(join).collect::<Vec<_>>())
-    });
+    let once = |vantage: Option<Vantage>| run(failure, location, vantage.filter(|_| !with_itself));
+    let all = [None].into_iter().chain(vantages.iter().copied().map(Some));
+    // Where a command takes a second of the processor, those that start at once make the others' timers late.
+    let mut records: Vec<_> = if pace::is_slow() {
+        all.map(once).collect()
+    } else {
+        thread::scope(|scope| {
+            let started: Vec<_> = all.map(|vantage| scope.spawn(move || once(vantage))).collect();
+            started.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    };
+    let simulated: Vec<_> = vantages.iter().copied().zip(records.split_off(1)).collect();
+    let real = &records[0];
     let known = if with_itself { Vec::new() } else { known::all() };
     let of_cell = |cell: Cell| {
         let (_, simulated) = simulated.iter().find(|(vantage, _)| *vantage == cell.vantage)?;

@@ -134,14 +134,14 @@ impl Compiler<'_> {
         if !chains.iter().any(|chain| chain.hook.is_some()) {
             return None;
         }
-        sets.splice(0..0, sets::lease(self.fault));
+        sets.splice(0..0, sets::gate_of(self.fault));
         if family == Family::Inet {
             chains.iter_mut().flat_map(|chain| &mut chain.rules).flat_map(|rule| &mut rule.0).for_each(in_ip_stack);
         }
         for chain in chains.iter_mut().filter(|chain| chain.hook.is_some()) {
             chain.rules.splice(0..0, self.gate());
         }
-        let used = |set: &Set| set.name == sets::LEASE || chains.iter().any(|chain| mentions(chain, set.name));
+        let used = |set: &Set| set.name == sets::GATE || chains.iter().any(|chain| mentions(chain, set.name));
         sets.retain(used);
         Some(Table {
             family,
@@ -155,10 +155,10 @@ impl Compiler<'_> {
         })
     }
 
-    /// After the lease nothing in a chain applies any more.
+    /// While the gate is shut nothing in a chain applies.
     fn gate(&self) -> Option<Rule> {
-        matches!(self.fault.lifetime, Lifetime::Lease(_))
-            .then(|| Rule(vec![Stmt::NotIn(vec![Key::Protocol], sets::LEASE), Stmt::Do(Verdict::Accept)]))
+        let shut = |gate: Set| Rule(vec![Stmt::NotIn(vec![Key::Protocol], gate.name), Stmt::Do(Verdict::Accept)]);
+        sets::gate_of(self.fault).map(shut)
     }
 
     /// The set of that name, if anyone is in it.
@@ -353,12 +353,9 @@ mod tests {
         let device = |index, name: &str| Device { index, name: name.into() };
         let present = Vantage {
             devices: vec![device(2, "eth0"), device(3, "wan0"), device(5, "eth1")],
-            loopback: 1,
             ports: vec![device(7, "p0")],
-            translates: false,
             bridge_reject: BridgeReject::Ports,
-            hops: Vec::new(),
-            accept_queue: 1,
+            ..Vantage::default()
         };
         let covered = [key(1, "lo"), key(2, "eth0"), key(3, "eth3"), key(4, "eth1")];
         let names =

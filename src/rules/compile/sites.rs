@@ -234,7 +234,7 @@ impl Compiler<'_> {
     /// The set that is there while bare acknowledgments are taken in silently.
     fn absorb(&self) -> Option<Set> {
         matches!(self.fault.kind, Failure::DeadProcess(open) if open != OpenConnections::Keep)
-            .then(|| sets::gate(ABSORB, FIN_WAIT, &Ip::BOTH.map(Ip::ether_type)))
+            .then(|| sets::gate(ABSORB, Some(FIN_WAIT), &Ip::BOTH.map(Ip::ether_type)))
     }
 
     /// Frames that leave this host, its own and those it forwards.

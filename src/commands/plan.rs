@@ -150,6 +150,7 @@ fn limits(place: &Place, fault: &Fault, vantage: &Vantage, ways: &Ways) -> Resul
         }
         Kind::HungProcess(_) => {
             notes.push("a request whose answer acknowledges it is acknowledged only when it is sent again".into());
+            notes.push("the process reads on: who sends more than a receive buffer holds meets no zero window".into());
         }
         Kind::DeadHost if fault.direction.to() && ways.routed => {
             notes.push("the router is not asked: no host unreachable comes from it".into());

@@ -17,7 +17,7 @@ use super::{closing, heal, hold, out, shown};
 use crate::encode::Builder;
 use crate::kernel::nft::{Nft, Refused};
 use crate::kernel::owner;
-use crate::model::{Fault, Kind, Lifetime, Name, Target};
+use crate::model::{Fault, Kind, Lifetime, Name, meet};
 use crate::rules::compile;
 
 /// How long a transaction is made anew because somebody else changed the same in between.
@@ -228,11 +228,7 @@ pub(super) fn transaction_beside(
 
 /// Whether it has to make room.
 pub(super) fn is_met(other: &InForce, fault: &Fault) -> bool {
-    other.name == fault.name || shares_a_peer(&other.peers, fault)
-}
-
-pub(super) fn shares_a_peer(theirs: &[Target], fault: &Fault) -> bool {
-    theirs.iter().any(|theirs| fault.peers.iter().any(|ours| ours.meets(theirs)))
+    other.name == fault.name || meet(&other.peers, &fault.peers)
 }
 
 /// The same fault again is not an error, and does not double: it starts anew. But one that was to stay must not end

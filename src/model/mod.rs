@@ -20,5 +20,5 @@ pub use fault::{Fault, Lifetime, MARKER, Meta, Name};
 pub use flap::{Edge, Lateness, Rhythm};
 pub use kind::{Direction, Kind, Loss, LossScope, OpenConnections, Proto};
 pub use partition::{Partition, Split};
-pub use peer::{Host, Members, PeerSpec, Ports, Target, checked};
+pub use peer::{Host, Members, PeerSpec, Ports, Target, checked, meet};
 pub use vantage::{BridgeReject, Device, Vantage};

@@ -269,6 +269,22 @@ impl Target {
     }
 }
 
+/// Whether any of these and any of those name a machine in common, in the time of sorting them.
+pub fn meet(these: &[Target], those: &[Target]) -> bool {
+    let of = |targets: &[Target], side: usize| targets.iter().map(|target| (target.net, side)).collect::<Vec<_>>();
+    let mut nets = [of(these, 0), of(those, 1)].concat();
+    nets.sort_unstable();
+    // Prefixes are disjoint or one is in the other, and whatever is in one comes behind it.
+    let mut open: [Option<IpNet>; 2] = [None; 2];
+    nets.into_iter().any(|(net, side)| {
+        let is_in = |open: &Option<IpNet>| open.is_some_and(|open| open.contains(&net));
+        if !is_in(&open[side]) {
+            open[side] = Some(net);
+        }
+        is_in(&open[1 - side])
+    })
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let single = self.net.prefix_len() == self.net.max_prefix_len();
@@ -283,7 +299,31 @@ impl fmt::Display for Target {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn target() -> impl Strategy<Value = Target> {
+        // Few addresses, so that prefixes meet.
+        (any::<bool>(), any::<u8>(), 24u8..=32).prop_map(|(is_v6, host, bits)| {
+            let net: IpNet = if is_v6 {
+                ipnet::Ipv6Net::new([0xfd00, 0, 0, 0, 0, 0, 0, host.into()].into(), bits + 96).unwrap().trunc().into()
+            } else {
+                ipnet::Ipv4Net::new([10, 0, 0, host].into(), bits).unwrap().trunc().into()
+            };
+            Target { net, ports: None, label: None }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn lists_meet_if_any_two_of_them_do(
+            these in prop::collection::vec(target(), 0..6), those in prop::collection::vec(target(), 0..6)
+        ) {
+            let expected = these.iter().any(|this| those.iter().any(|that| this.meets(that)));
+            prop_assert_eq!(meet(&these, &those), expected);
+        }
+    }
 
     #[test]
     fn every_form_of_a_peer_is_understood() {

@@ -269,10 +269,10 @@ impl Target {
     }
 }
 
-/// Whether any of these and any of those name a machine in common, in the time of sorting them.
-pub fn meet(these: &[Target], those: &[Target]) -> bool {
+/// Whether any of ours and any of theirs name a machine in common, in the time of sorting them.
+pub fn meet(ours: &[Target], theirs: &[Target]) -> bool {
     let of = |targets: &[Target], side: usize| targets.iter().map(|target| (target.net, side)).collect::<Vec<_>>();
-    let mut nets = [of(these, 0), of(those, 1)].concat();
+    let mut nets = [of(ours, 0), of(theirs, 1)].concat();
     nets.sort_unstable();
     // Prefixes are disjoint or one is in the other, and whatever is in one comes behind it.
     let mut open: [Option<IpNet>; 2] = [None; 2];
@@ -318,10 +318,10 @@ mod tests {
     proptest! {
         #[test]
         fn lists_meet_if_any_two_of_them_do(
-            these in prop::collection::vec(target(), 0..6), those in prop::collection::vec(target(), 0..6)
+            ours in prop::collection::vec(target(), 0..6), theirs in prop::collection::vec(target(), 0..6)
         ) {
-            let expected = these.iter().any(|this| those.iter().any(|that| this.meets(that)));
-            prop_assert_eq!(meet(&these, &those), expected);
+            let expected = ours.iter().any(|our| theirs.iter().any(|their| our.meets(their)));
+            prop_assert_eq!(meet(&ours, &theirs), expected);
         }
     }
 

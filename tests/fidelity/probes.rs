@@ -114,7 +114,7 @@ impl Probe {
             (_, Some(probe)) => {
                 // What a stopped process leaves unread closes its window, after some 60 requests on Linux 6.1; what a
                 // hung one leaves is read (docs/fidelity.md).
-                let timeout = if probe == Library::Writing { timeout - pace::longer() } else { timeout };
+                let timeout = if probe == Library::Writing { timeout.saturating_sub(pace::longer()) } else { timeout };
                 let how = Options { timeout, probes: vec![probe], keepalive: keepalive(), ..Options::default() };
                 Open::Library(probe, Watch::open(client, &targets, &how).unwrap())
             }

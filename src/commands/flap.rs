@@ -16,11 +16,11 @@ use clap::{ArgGroup, Args};
 use comfy_table::CellAlignment;
 use serde_json::{Value, json};
 
-use super::apply::Written;
 use super::cli::{AimArgs, DeathArgs, ErrorArgs, FaultArgs, HangArgs, LifetimeArgs, LossArgs, PlaceArgs, duration};
 use super::inforce::{Hits, read};
 use super::place::{self, Place};
-use super::plan::{Planned, check_usage, plan};
+use super::plan::{Planned, Plans, check_usage, plan};
+use super::written::Written;
 use super::{Usage, apply, closing, hold, nodes, out, random_seed, shown, table, together};
 use crate::encode::{Builder, Finalized};
 use crate::kernel::nft::Nft;
@@ -164,7 +164,7 @@ pub(super) fn run(args: &PlaceArgs, typed: &FlapArgs, json: bool) -> Result<Exit
 }
 
 /// What is to be written in each place. Without privilege, for a dry run, the kernel is not asked what it can do.
-pub(super) fn plan_all(places: Vec<Place>, kind: Kind, fault: &FaultArgs) -> Result<Vec<(Planned, Arc<Nft>)>> {
+pub(super) fn plan_all(places: Vec<Place>, kind: Kind, fault: &FaultArgs) -> Result<Plans> {
     let mut planned = Vec::new();
     for place in places {
         let nft = apply::socket(&place)?;
@@ -196,7 +196,7 @@ pub(super) struct Flapping {
 }
 
 /// Writes the tables with their gates shut, and makes the transactions of both edges.
-pub(super) fn prepare(mut planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> Result<Vec<Flapping>> {
+pub(super) fn prepare(mut planned: Plans, replace: bool) -> Result<Vec<Flapping>> {
     let mut edges = Vec::new();
     for (plan, _) in &mut planned {
         edges.push(batches(plan));

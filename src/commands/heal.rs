@@ -16,7 +16,7 @@ use super::inforce::{InForce, is_closed, outline};
 use super::place::{self, Place};
 use super::{out, shown};
 use crate::encode::Builder;
-use crate::kernel::nft::{Nft, Refused};
+use crate::kernel::nft::{Nft, is_race};
 use crate::kernel::owner;
 use crate::model::Name;
 
@@ -131,7 +131,7 @@ pub(super) fn delete(nft: &Nft, fault: &InForce) -> Result<()> {
         let mut batch = Builder::new(0);
         fault.families.iter().for_each(|family| take(&mut batch, *family, &fault.name.table()));
         match nft.commit(&batch.finalize()) {
-            Err(error) if error.downcast_ref::<Refused>().is_some_and(Refused::is_race) => return Ok(()),
+            Err(error) if is_race(&error) => return Ok(()),
             other => other.with_context(|| format!("cannot heal {}", fault.name))?,
         }
     }

@@ -30,8 +30,10 @@ mod shown;
 mod status;
 mod table;
 mod together;
+mod transaction;
 pub mod verify;
 mod verify_text;
+mod written;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;

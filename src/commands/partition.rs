@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 use super::cli::{CommandArgs, LifetimeArgs, PlaceArgs};
 use super::nodes::{self, ClusterArgs};
 use super::place::{self, Place};
-use super::plan::{Planned, now};
+use super::plan::{Planned, Plans, now};
 use super::together::{self, Together};
+use super::written::{Written, take_back};
 use super::{Usage, apply, facts, hold, hosts, lockout, out, random_seed, shown};
 use crate::cluster::{self, Node, PATIENCE, Seat};
 use crate::kernel::nft::Nft;
@@ -109,7 +110,7 @@ pub(super) fn run(place: &PlaceArgs, typed: &PartitionArgs, json: bool) -> Resul
     let signals = hold::Signals::catch()?;
     let done = together::write(planned, typed.replace)?;
     if let Err(error) = report(&partition, &done, json) {
-        return Err(apply::take_back(&done.written, error));
+        return Err(take_back(&done.written, error));
     }
     match (command, typed.lifetime.hold) {
         (Some(command), _) => command.run(signals, move || drop(done)),
@@ -162,7 +163,7 @@ pub(super) fn plan(
     name: Option<&Name>,
     lifetime: Lifetime,
     mut socket: impl FnMut(&Place) -> Result<Arc<Nft>>,
-) -> Result<Vec<(Planned, Arc<Nft>)>> {
+) -> Result<Plans> {
     let addresses: HashMap<_, _> =
         seats.iter().map(|seat| (seat.node.name.clone(), seat.node.addresses.clone())).collect();
     let deaf: HashMap<_, _> = partition.deaf().into_iter().collect();
@@ -291,7 +292,7 @@ fn report(partition: &Partition, done: &Together, json: bool) -> Result<()> {
         let mut document = document(partition);
         document["name"] = fault.map(|fault| fault.name.to_string()).into();
         let in_force = done.written.iter().filter(|one| !one.planned.rules.tables.is_empty());
-        document["faults"] = in_force.map(apply::document).collect();
+        document["faults"] = in_force.map(Written::document).collect();
         document["spread_ms"] = spread_ms.into();
         return out::print_json(&document);
     }

@@ -1,5 +1,7 @@
 //! From what was typed to what is to be written in one place: a value, and nothing written yet.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use ipnet::IpNet;
 use serde_json::Value;
@@ -23,6 +25,9 @@ pub(super) struct Planned {
     /// What the user must know of it.
     pub(super) notes: Vec<String>,
 }
+
+/// What is to be written in each place, and by which socket: only the one that made a held fault can replace it.
+pub(super) type Plans = Vec<(Planned, Arc<Nft>)>;
 
 impl Planned {
     /// As `--dry-run --json` prints it.

@@ -9,7 +9,7 @@ use super::cli::{PlaceArgs, RenewArgs};
 use super::inforce::survey;
 use super::{out, place, shown};
 use crate::encode::Builder;
-use crate::kernel::nft::Refused;
+use crate::kernel::nft::is_race;
 use crate::rules::renewed;
 
 pub(super) fn run(args: &PlaceArgs, renew: &RenewArgs, json: bool) -> Result<ExitCode> {
@@ -28,7 +28,7 @@ pub(super) fn run(args: &PlaceArgs, renew: &RenewArgs, json: bool) -> Result<Exi
             fault.families.iter().for_each(|family| batch.renew(*family, &fault.name.table(), &set));
             match surveyed.nft.commit(&batch.finalize()) {
                 // Healed in this very moment.
-                Err(error) if error.downcast_ref::<Refused>().is_some_and(Refused::is_race) => continue,
+                Err(error) if is_race(&error) => continue,
                 other => other.with_context(|| format!("place {}", surveyed.place.label))?,
             }
             places_renewed.push(surveyed.place.label.clone());

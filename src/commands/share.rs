@@ -18,12 +18,12 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::apply::{self, Written};
 use super::cli::{Cli, PlaceArgs, Verb};
 use super::inforce::read;
 use super::place::{self, Place};
 use super::plan::{Planned, check_usage, plan};
-use super::{Usage, broken, one_line, out, partition, together};
+use super::written::{Written, take_back};
+use super::{Usage, apply, broken, one_line, out, partition, together};
 use crate::cluster;
 use crate::kernel::nft::Nft;
 use crate::kernel::timer::{self, Timer};
@@ -142,17 +142,12 @@ fn share(place: Place, part: &Part, nft: Arc<Nft>, asked: &Receiver<Result<Ask>>
         rules: planned.rules.to_string(),
         document: super::shown::document(&planned.place.label, &planned.fault),
     };
-    let mut told = false;
     let gone = part.gone.iter().map(|name| name.parse()).collect::<Result<_, _>>().map_err(Usage)?;
     let mut done = together::write_when(vec![(planned, nft)], replace, &gone, || {
-        if told {
-            return Ok(());
-        }
-        told = true;
         say(&prepared)?;
         wait_for_instant(asked)
     })?;
-    apply::end_connections(&mut done.written).map_err(|error| apply::take_back(&done.written, error))?;
+    apply::end_connections(&mut done.written).map_err(|error| take_back(&done.written, error))?;
     // Both clocks are the monotonic one.
     let since = done.last.map_or(Duration::ZERO, |last| last.elapsed());
     let at_ns = nanos(timer::now()?.saturating_sub(since));
@@ -185,7 +180,7 @@ fn committed(at_ns: u64, written: &[Written]) -> Say {
     let Some(one) = written.first().filter(|one| !one.planned.rules.tables.is_empty()) else {
         return Say::Committed { at_ns, line: String::new(), document: Value::Null, notes: Vec::new(), replaced };
     };
-    Say::Committed { at_ns, line: apply::line(one), document: apply::document(one), notes: one.notes(), replaced }
+    Say::Committed { at_ns, line: one.line(), document: one.document(), notes: one.notes(), replaced }
 }
 
 /// What the words mean in this place, and whether it replaces.

@@ -1,4 +1,4 @@
-//! One fault in many namespaces at the same moment.
+//! Puts a fault in force, in one place or in many at the same moment: in all of them, or nothing has changed.
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
@@ -7,14 +7,15 @@ use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 
-use super::apply::{Written, is_met, refused_in, take_back, transaction_beside};
 use super::closing::Closed;
 use super::inforce::{InForce, read};
-use super::plan::Planned;
+use super::plan::{Planned, Plans};
+use super::transaction::{self, is_met, undo};
+use super::written::{Written, unchanged};
 use crate::encode::{Builder, Finalized};
-use crate::kernel::nft::{Nft, Refused};
+use crate::kernel::nft::{Nft, is_race};
 use crate::model::{Kind, Name};
 
 /// What was written.
@@ -26,26 +27,12 @@ pub(super) struct Together {
     pub(super) last: Option<Instant>,
 }
 
-/// Whoever was checked by its kernel and waits for the moment.
-struct Ready {
-    planned: Planned,
-    nft: Arc<Nft>,
-    prepared: Prepared,
-}
-
-struct Prepared {
-    /// What is committed at the moment.
-    batch: Finalized,
-    replaced: Vec<InForce>,
-    /// The tables are there already, their gates shut.
-    staged: bool,
-}
-
-const UNCHANGED: &str = "nothing was changed";
 /// So many places are prepared at once: a kernel that only checks a transaction waits for a grace period of RCU.
 const PREPARED_AT_ONCE: usize = 32;
-/// How often all is made anew because somebody else wrote the same names in between.
-const TRIES: u32 = 20;
+/// How long all is made anew because somebody else changes the same in between.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The same behind the instant of several hosts: whoever told it does not listen for much longer.
+const BEHIND_INSTANT: Duration = Duration::from_secs(1);
 /// At most so long is waited before that, each time another while, so that two who meet do not meet again.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -54,78 +41,209 @@ const PAUSE: Duration = Duration::from_millis(20);
 ///
 /// Silence that replaces nothing is written before the moment, with shut gates; what is left for it is to open them,
 /// a tenth of the work. Whoever is killed in between leaves what applies to no packet, is listed and can be healed.
+/// One alone is checked by being committed.
 ///
 /// # Errors
 /// The first refusal; nothing has changed then.
-pub(super) fn write(planned: Vec<(Planned, Arc<Nft>)>, replace: bool) -> Result<Together> {
-    write_when(planned, replace, &BTreeSet::new(), || Ok(()))
+pub(super) fn write(planned: Plans, replace: bool) -> Result<Together> {
+    let alone = planned.len() == 1;
+    let writer = Writer { planned: &planned, replace, elsewhere: &BTreeSet::new(), alone };
+    let done = patiently(PATIENCE, || writer.commit(writer.prepare()?))?;
+    Ok(Together::of(planned, done))
 }
 
 /// The same, but shares of partitions with the names in `gone`, which is of another host's, go as well; and once all is
-/// compiled and checked, `ready` is called before it is committed; again where it has to be
-/// made anew.
+/// compiled and checked, `ready` is called before it is committed.
 ///
 /// # Errors
 /// The first refusal, or that of `ready`; nothing has changed then.
 pub(super) fn write_when(
-    mut planned: Vec<(Planned, Arc<Nft>)>,
+    planned: Plans,
     replace: bool,
     gone: &BTreeSet<Name>,
-    mut ready: impl FnMut() -> Result<()>,
+    ready: impl FnOnce() -> Result<()>,
 ) -> Result<Together> {
-    for _ in 1..TRIES {
-        match write_once(planned, replace, gone, &mut ready) {
-            Err((again, error)) if is_race(&error) => planned = again,
-            other => return other.map_err(|(_, error)| error),
+    let writer = Writer { planned: &planned, replace, elsewhere: gone, alone: false };
+    let prepared = patiently(PATIENCE, || writer.prepare())?;
+    if let Err(error) = ready() {
+        return Err(writer.undo(&prepared, error));
+    }
+    let mut prepared = Some(prepared);
+    let done = patiently(BEHIND_INSTANT, || writer.commit(prepared.take().map_or_else(|| writer.prepare(), Ok)?))?;
+    Ok(Together::of(planned, done))
+}
+
+/// Tries it again as long as somebody else is faster.
+fn patiently<T>(patience: Duration, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    let until = Instant::now() + patience;
+    loop {
+        match attempt() {
+            Err(error) if is_race(&error) && Instant::now() < until => {}
+            other => return other,
         }
         thread::sleep(PAUSE.mul_f64(fastrand::f64()));
     }
-    write_once(planned, replace, gone, &mut ready).map_err(|(_, error)| error)
 }
 
-fn is_race(error: &Error) -> bool {
-    error.chain().any(|cause| cause.downcast_ref::<Refused>().is_some_and(Refused::is_race))
+/// Where, of an error of the kernel's.
+fn in_place(planned: &Planned, error: Error) -> Error {
+    let (place, name) = (&planned.place.label, &planned.fault.name);
+    let is_race = is_race(&error);
+    let why =
+        if is_race { format!(": other processes change {name} faster than it can be written") } else { String::new() };
+    error.context(format!("place {place}{why}"))
 }
 
-/// What was not written, to be tried again, and why.
-type Failed = (Vec<(Planned, Arc<Nft>)>, Error);
+/// What is committed in a place.
+struct Prepared {
+    batch: Finalized,
+    replaced: Vec<InForce>,
+    /// The tables are there already, their gates shut.
+    staged: bool,
+    /// How long it took to make the transaction.
+    took: Duration,
+    committed: Option<Committed>,
+}
 
-fn write_once(
-    planned: Vec<(Planned, Arc<Nft>)>,
-    replace: bool,
-    elsewhere: &BTreeSet<Name>,
-    ready: &mut impl FnMut() -> Result<()>,
-) -> Result<Together, Failed> {
-    let mut gone = match partitions_met(&planned, replace) {
-        Ok(gone) => gone,
-        Err(error) => return Err((planned, error.context(UNCHANGED))),
-    };
-    gone.extend(elsewhere.iter().cloned());
-    let mut failed = None;
-    let prepared = in_each(&planned, PREPARED_AT_ONCE, |(planned, nft)| prepare(planned, nft, replace, &gone));
-    let prepared: Vec<_> = prepared
-        .into_iter()
-        .map(|one| {
-            one.unwrap_or_else(|error| {
-                failed.get_or_insert(error);
-                None
-            })
-        })
-        .collect();
-    if let Some(error) = failed.or_else(|| ready().err()) {
-        let staged = planned.iter().zip(&prepared).filter(|(_, one)| one.as_ref().is_some_and(|one| one.staged));
-        let error = staged.fold(error, |error, ((planned, nft), _)| unstage(planned, nft, error));
-        return Err((planned, error.context(UNCHANGED)));
+#[derive(Clone, Copy)]
+struct Committed {
+    took: Duration,
+    at: Instant,
+}
+
+impl Together {
+    fn of(planned: Plans, done: Vec<Option<Prepared>>) -> Self {
+        let (mut written, mut ends) = (Vec::new(), Vec::new());
+        for ((planned, nft), done) in planned.into_iter().zip(done) {
+            let Some(Prepared { replaced, took, committed: Some(committed), .. }) = done else { continue };
+            let took = took + committed.took;
+            written.push(Written { planned, nft, replaced, took, closed: Closed::default() });
+            ends.push(committed.at);
+        }
+        let last = ends.iter().max().copied();
+        let spread = last.zip(ends.iter().min()).map_or(Duration::ZERO, |(last, first)| last - *first);
+        Self { written, spread, last }
     }
-    let ready = planned.into_iter().zip(prepared).filter_map(|((planned, nft), prepared)| {
-        let prepared = prepared?;
-        Some(Ready { planned, nft, prepared })
+}
+
+/// How it is tried, as often as it takes.
+struct Writer<'a> {
+    planned: &'a [(Planned, Arc<Nft>)],
+    replace: bool,
+    /// Partitions that have to make room on another host.
+    elsewhere: &'a BTreeSet<Name>,
+    /// There is one place only, and no moment to wait for.
+    alone: bool,
+}
+
+impl Writer<'_> {
+    /// What is to be committed in each place, checked by its kernel; `None` where there is nothing to write and nothing
+    /// to take away.
+    fn prepare(&self) -> Result<Vec<Option<Prepared>>> {
+        let gone = self.partitions_met().map_err(|error| unchanged(error, "", std::iter::empty()))?;
+        let prepared = in_each(self.planned, PREPARED_AT_ONCE, |(planned, nft)| self.prepare_one(planned, nft, &gone));
+        match apart(prepared) {
+            (prepared, None) => Ok(prepared),
+            (prepared, Some(error)) => Err(self.undo(&prepared, error)),
+        }
+    }
+
+    /// The partitions of which some share has to make room: half of one would be something that nobody has asked for, so
+    /// their other shares go, too.
+    fn partitions_met(&self) -> Result<BTreeSet<Name>> {
+        let mut gone = self.elsewhere.clone();
+        for (planned, nft) in self.planned.iter().filter(|_| self.replace && !self.alone) {
+            let there = read(nft)?.into_iter();
+            gone.extend(there.filter(|one| one.meta.is_share() && is_met(one, &planned.fault)).map(|one| one.name));
+        }
+        Ok(gone)
+    }
+
+    fn prepare_one(&self, planned: &Planned, nft: &Nft, gone: &BTreeSet<Name>) -> Result<Option<Prepared>> {
+        let start = Instant::now();
+        let (batch, replaced) = transaction::make(planned, nft, self.replace, gone)?;
+        if planned.rules.tables.is_empty() && replaced.is_empty() {
+            return Ok(None);
+        }
+        let took = start.elapsed();
+        // Of other kinds more counts from the moment at which it is written.
+        let staged =
+            !self.alone && replaced.is_empty() && planned.fault.kind == Kind::DeadHost && planned.rules.has_gates();
+        let batch = match () {
+            () if staged => stage(planned, nft),
+            () if self.alone => Ok(batch.finalize()),
+            () => checked(batch, nft),
+        };
+        let batch = batch.map_err(|error| in_place(planned, error))?;
+        Ok(Some(Prepared { batch, replaced, staged, took, committed: None }))
+    }
+
+    fn commit(&self, mut prepared: Vec<Option<Prepared>>) -> Result<Vec<Option<Prepared>>> {
+        let commit = |((planned, nft), one): &(&(Planned, Arc<Nft>), &Option<Prepared>)| {
+            let Some(one) = one else { return Ok(None) };
+            let start = Instant::now();
+            nft.commit(&one.batch).map_err(|error| in_place(planned, error))?;
+            Ok(Some(Committed { took: start.elapsed(), at: Instant::now() }))
+        };
+        // More threads than processors only take them from each other.
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        let places: Vec<_> = self.planned.iter().zip(&prepared).collect();
+        let (committed, failed) = apart(in_each(&places, processors, commit));
+        for (one, committed) in prepared.iter_mut().zip(committed) {
+            if let Some(one) = one {
+                one.committed = committed;
+            }
+        }
+        match failed {
+            None => Ok(prepared),
+            Some(error) => Err(self.undo(&prepared, error)),
+        }
+    }
+
+    /// Takes away what was staged and what was committed, for this reason.
+    fn undo(&self, prepared: &[Option<Prepared>], error: Error) -> Error {
+        let left = self.planned.iter().zip(prepared).filter_map(|((planned, nft), one)| {
+            let there = one.as_ref().filter(|one| one.staged || one.committed.is_some())?;
+            undo(planned, nft, &there.replaced).err()
+        });
+        let was_in_force = prepared.iter().flatten().any(|one| one.committed.is_some());
+        unchanged(error, if was_in_force { " (what was written is undone)" } else { "" }, left)
+    }
+}
+
+/// Writes it with shut gates, and gives what opens them. That the kernel takes it is the check.
+fn stage(planned: &Planned, nft: &Nft) -> Result<Finalized> {
+    let [mut shut, mut open] = [(); 2].map(|()| Builder::new(planned.vantage.loopback));
+    shut.add_shut(&planned.rules);
+    open.open(&planned.rules);
+    nft.commit(&shut.finalize())?;
+    Ok(open.finalize())
+}
+
+fn checked(batch: Builder, nft: &Nft) -> Result<Finalized> {
+    match nft.check(&batch.clone().finalize_dry())? {
+        Some(refused) => Err(refused.into_error()),
+        None => Ok(batch.finalize()),
+    }
+}
+
+/// What came of each, and the first error.
+fn apart<T>(results: Vec<Result<Option<T>>>) -> (Vec<Option<T>>, Option<Error>) {
+    let mut first = None;
+    let fine = results.into_iter().map(|result| {
+        result.unwrap_or_else(|error| {
+            first.get_or_insert(error);
+            None
+        })
     });
-    commit(ready.collect())
+    (fine.collect(), first)
 }
 
 /// Does it for all, at most so many at once, beginning together.
 fn in_each<T: Sync, R: Send>(all: &[T], at_once: usize, f: impl Fn(&T) -> Result<R> + Sync) -> Vec<Result<R>> {
+    if let [one] = all {
+        return vec![f(one)];
+    }
     let threads = at_once.min(all.len());
     let (next, barrier) = (AtomicUsize::new(0), Barrier::new(threads));
     let results: Vec<_> = all.iter().map(|_| Mutex::new(None)).collect();
@@ -144,87 +262,4 @@ fn in_each<T: Sync, R: Send>(all: &[T], at_once: usize, f: impl Fn(&T) -> Result
     });
     let results = results.into_iter().map(|result| result.into_inner().unwrap_or_else(PoisonError::into_inner));
     results.map(|result| result.unwrap_or_else(|| Err(anyhow!("a thread panicked")))).collect()
-}
-
-/// The partitions of which some share has to make room: half of one would be something that nobody has asked for, so
-/// their other shares go, too.
-fn partitions_met(planned: &[(Planned, Arc<Nft>)], replace: bool) -> Result<BTreeSet<Name>> {
-    let mut gone = BTreeSet::new();
-    for (planned, nft) in planned.iter().filter(|_| replace) {
-        let there = read(nft)?.into_iter();
-        gone.extend(there.filter(|one| one.meta.is_share() && is_met(one, &planned.fault)).map(|one| one.name));
-    }
-    Ok(gone)
-}
-
-/// `None`: there is nothing to write and nothing to take away.
-fn prepare(planned: &Planned, nft: &Nft, replace: bool, gone: &BTreeSet<Name>) -> Result<Option<Prepared>> {
-    let (batch, replaced) = transaction_beside(planned, nft, replace, gone)?;
-    if planned.rules.tables.is_empty() && replaced.is_empty() {
-        return Ok(None);
-    }
-    // Of other kinds more counts from the moment at which it is written.
-    if replaced.is_empty() && planned.fault.kind == Kind::DeadHost && planned.rules.has_gates() {
-        return stage(planned, nft).map(Some);
-    }
-    match nft.check(&batch.clone().finalize_dry())? {
-        Some(refused) => Err(refused_in(planned, refused)),
-        None => Ok(Some(Prepared { batch: batch.finalize(), replaced, staged: false })),
-    }
-}
-
-/// Writes it with shut gates. That the kernel takes it is the check.
-fn stage(planned: &Planned, nft: &Nft) -> Result<Prepared> {
-    let [mut shut, mut open] = [(); 2].map(|()| Builder::new(planned.vantage.loopback));
-    shut.add_shut(&planned.rules);
-    open.open(&planned.rules);
-    nft.commit(&shut.finalize()).with_context(|| format!("place {}", planned.place.label))?;
-    Ok(Prepared { batch: open.finalize(), replaced: Vec::new(), staged: true })
-}
-
-/// Takes away what was staged, for this reason. That somebody else was faster is as well.
-fn unstage(planned: &Planned, nft: &Nft, error: Error) -> Error {
-    let mut batch = Builder::new(planned.vantage.loopback);
-    planned.rules.tables.iter().for_each(|table| batch.delete_table(table.family, &table.name));
-    match nft.commit(&batch.finalize()) {
-        Err(left) if !is_race(&left) => {
-            error.context(format!("place {}: could not be undone: {left:#}", planned.place.label))
-        }
-        _ => error,
-    }
-}
-
-fn commit(ready: Vec<Ready>) -> Result<Together, Failed> {
-    // More threads than processors only take them from each other.
-    let processors = thread::available_parallelism().map_or(1, NonZero::get);
-    let done = in_each(&ready, processors, commit_one);
-    let (mut written, mut left, mut ends, mut failed) = (Vec::new(), Vec::new(), Vec::new(), None);
-    for (one, done) in ready.into_iter().zip(done) {
-        let Ready { planned, nft, prepared: Prepared { replaced, staged, .. } } = one;
-        match done {
-            Ok((took, end)) => {
-                written.push(Written { planned, nft, replaced, took, closed: Closed::default() });
-                ends.push(end);
-            }
-            Err(error) => {
-                let error = if staged { unstage(&planned, &nft, error) } else { error };
-                failed = failed.or(Some(error.context(format!("place {}", planned.place.label))));
-                left.push((planned, nft));
-            }
-        }
-    }
-    if let Some(error) = failed {
-        let error = take_back(&written, error);
-        left.extend(written.into_iter().map(|one| (one.planned, one.nft)));
-        return Err((left, error));
-    }
-    let last = ends.iter().max().copied();
-    let spread = last.zip(ends.iter().min()).map_or(Duration::ZERO, |(last, first)| last - *first);
-    Ok(Together { written, spread, last })
-}
-
-fn commit_one(one: &Ready) -> Result<(Duration, Instant)> {
-    let start = Instant::now();
-    one.nft.commit(&one.prepared.batch)?;
-    Ok((start.elapsed(), Instant::now()))
 }

@@ -100,6 +100,11 @@ impl Refused {
     }
 }
 
+/// Whether an error comes of it that somebody else was faster: [`Refused::is_race`].
+pub fn is_race(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<Refused>().is_some_and(Refused::is_race))
+}
+
 impl Nft {
     /// Opens it in that namespace, where it stays.
     pub fn open(ns: &NetNs) -> Result<Self> {

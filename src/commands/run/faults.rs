@@ -6,11 +6,11 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Result, anyhow, bail};
 
-use crate::commands::apply::Written;
 use crate::commands::flap;
 use crate::commands::hosts::Standing;
 use crate::commands::place::Place;
-use crate::commands::plan::Planned;
+use crate::commands::plan::Plans;
+use crate::commands::written::Written;
 use crate::kernel::nft::Nft;
 use crate::kernel::timer::{self, Timer};
 use crate::model::Rhythm;
@@ -24,9 +24,6 @@ pub(super) struct Fault {
     /// What it met in places where another has replaced it.
     met: Option<[u64; 2]>,
 }
-
-/// What is to be written, and by which socket.
-pub(super) type Plans = Vec<(Planned, Arc<Nft>)>;
 
 /// What a fault met: packets to its peers and from them.
 pub(super) struct Lifted {

@@ -8,9 +8,10 @@ use super::faults::Fault;
 use super::player::Player;
 use super::words::{self, Elsewhere};
 use super::world::World;
-use crate::commands::apply::{self, Written};
+use crate::commands::apply;
 use crate::commands::hosts::{self, Standing};
 use crate::commands::plan::Planned;
+use crate::commands::written::Written;
 use crate::commands::{flap, lockout, partition, shown, together};
 use crate::record::{Event, Record};
 use crate::scenario::file::Names;
@@ -169,7 +170,7 @@ fn in_force(world: &World, record: &Record, title: &str, fault: &Fault) -> Event
     let plans = fault.written.iter().map(|one| &one.planned);
     let nodes = broken(world, plans.clone());
     let rules = plans.map(|plan| rules_of(record, &fault.step, plan)).collect();
-    let faults = fault.written.iter().map(apply::document).collect();
+    let faults = fault.written.iter().map(Written::document).collect();
     Event::Fault { name: fault.name.clone(), text: title.to_owned(), nodes, rules, faults }
 }
 
@@ -194,7 +195,7 @@ fn deaf(world: &World, record: &Record, fault: &Fault, one: &Written) -> Event {
     let text = format!("hears nothing of {}", unheard.join(", "));
     let place = &one.planned.place;
     let nodes = vec![world.node_at(&place.ns).unwrap_or(&place.label).to_owned()];
-    Event::Fault { name: fault.name.clone(), text, nodes, rules, faults: vec![apply::document(one)] }
+    Event::Fault { name: fault.name.clone(), text, nodes, rules, faults: vec![one.document()] }
 }
 
 fn rules_file(step: &str, name: &str, place: &str) -> String {

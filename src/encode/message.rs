@@ -2,6 +2,7 @@
 
 use nftnl::nftnl_sys as sys;
 
+use super::netlink::{HEADER, u32_at};
 use super::object::{self, Rule};
 use super::sets::named_set;
 use crate::rules::Family;
@@ -32,9 +33,6 @@ pub(super) mod nft {
     pub(in crate::encode) const OBJECT_COUNTER: u32 = 1;
     pub(in crate::encode) const TABLE_OWNER: u32 = 2;
 }
-
-/// `struct nlmsghdr`, in bytes.
-pub(super) const HEADER: usize = 16;
 
 /// `NLM_F_*` of `linux/netlink.h`.
 pub(super) const REQUEST: u16 = 0x1;
@@ -106,8 +104,7 @@ pub fn family(number_of: u8) -> Option<Family> {
 /// The messages in a datagram; what does not fit into it by its own length is left out.
 pub fn split(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut messages = Vec::new();
-    while bytes.len() >= HEADER {
-        let len = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
+    while let Some(len) = u32_at(bytes, 0).map(|len| len as usize) {
         if len < HEADER || len > bytes.len() {
             break;
         }
@@ -119,6 +116,5 @@ pub fn split(mut bytes: &[u8]) -> Vec<Vec<u8>> {
 
 /// Whether these bytes are one message with room for what `nf_tables` puts behind the header (`struct nfgenmsg`).
 pub(super) fn is_whole(message: &[u8]) -> bool {
-    let len = message.first_chunk().map(|len| u32::from_ne_bytes(*len) as usize);
-    len == Some(message.len()) && message.len() >= HEADER + 4
+    u32_at(message, 0).is_some_and(|len| len as usize == message.len()) && message.len() >= HEADER + 4
 }

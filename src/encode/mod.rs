@@ -4,6 +4,7 @@ mod batch;
 mod expressions;
 mod lower;
 mod message;
+pub(crate) mod netlink;
 #[expect(unsafe_code, reason = "libnftnl is C; every call into it stands in this file")]
 mod object;
 mod parse;

@@ -1,6 +1,7 @@
 //! What the kernel says of tables, counters and sets, as plain values.
 
-use super::message::{HEADER, is_whole, nft::OBJECT_COUNTER};
+use super::message::{is_whole, nft::OBJECT_COUNTER};
+use super::netlink::{self, HEADER};
 
 /// A table as the kernel shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,21 +146,12 @@ fn object(message: &[u8]) -> Option<(u8, Attributes<'_>)> {
     Some((*body.first()?, Attributes(body.get(4..)?)))
 }
 
-/// Attributes of netlink, one behind the other: length, type, and the value padded to words.
 #[derive(Clone, Copy)]
 struct Attributes<'a>(&'a [u8]);
 
 impl<'a> Attributes<'a> {
-    /// Type and value of each, up to one that does not fit.
     fn each(self) -> impl Iterator<Item = (u16, &'a [u8])> {
-        let mut rest = self.0;
-        std::iter::from_fn(move || {
-            let (length, kind) = (u16_at(rest, 0)?, u16_at(rest, 2)?);
-            let value = rest.get(4..usize::from(length))?;
-            rest = rest.get(usize::from(length).next_multiple_of(4)..).unwrap_or_default();
-            // Without NLA_F_NESTED and NLA_F_NET_BYTEORDER.
-            Some((kind & 0x3fff, value))
-        })
+        netlink::attributes(self.0)
     }
 
     fn get(self, kind: u16) -> Option<&'a [u8]> {
@@ -182,10 +174,6 @@ impl<'a> Attributes<'a> {
     fn text(self, kind: u16) -> Option<String> {
         self.get(kind).map(string)
     }
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 /// Up to the zero byte that ends it.

@@ -12,17 +12,13 @@ use nix::sys::socket::{
 
 use super::Missing;
 use super::netns::NetNs;
+use crate::encode::netlink::{HEADER, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, u16_at, u32_at};
 use crate::encode::{Finalized, Sent, parse_generation, request_generation, split};
 
 /// A dump that the kernel says was disturbed is read again, but not for ever.
 const TRIES: usize = 50;
 /// Room for one datagram of answers; the kernel sends at most 32 KiB at once.
 const ANSWER_ROOM: usize = 0x1_0000;
-const HEADER: usize = 16;
-
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-const NLM_F_DUMP_INTR: u16 = 0x10;
 
 /// An open connection to `nf_tables`. Tables made with the owner flag are the kernel's to delete when it is closed.
 #[derive(Debug)]
@@ -205,7 +201,7 @@ impl Nft {
         let mut whole = true;
         loop {
             for message in self.receive()? {
-                let (kind, flags) = (u16_at(&message, 4), u16_at(&message, 6));
+                let (Some(kind), Some(flags)) = (u16_at(&message, 4), u16_at(&message, 6)) else { continue };
                 whole &= flags & NLM_F_DUMP_INTR == 0;
                 match kind {
                     // A dump that breaks off tells why in the message that ends it.
@@ -248,11 +244,6 @@ fn dump_error(errno: Errno) -> Result<Option<Vec<Vec<u8>>>> {
 
 /// Type, sequence number, and the errno of an error message (0 is an acknowledgment).
 fn verdict(message: &[u8]) -> Option<(u16, u32, i32)> {
-    let word = |at: usize| message.get(at..at + 4).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
-    let errno = word(HEADER).map_or(0, |bytes| -i32::from_ne_bytes(bytes));
-    Some((u16_at(message, 4), u32::from_ne_bytes(word(8)?), errno))
-}
-
-fn u16_at(message: &[u8], at: usize) -> u16 {
-    u16::from_ne_bytes([message[at], message[at + 1]])
+    let errno = u32_at(message, HEADER).map_or(0, |errno| -errno.cast_signed());
+    Some((u16_at(message, 4)?, u32_at(message, 8)?, errno))
 }

@@ -9,6 +9,7 @@ use anyhow::Result;
 use self::diag::Entry;
 use super::forge::How;
 use super::netns::NetNs;
+use crate::encode::netlink::u32_at;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -90,8 +91,7 @@ impl Connection {
 }
 
 fn window(info: &[u8], at: usize, shift: u8) -> u16 {
-    let bytes = info.get(at..).and_then(|rest| rest.first_chunk());
-    let window = bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes)) >> shift;
+    let window = u32_at(info, at).unwrap_or(0) >> shift;
     u16::try_from(window).unwrap_or(u16::MAX)
 }
 

@@ -3,7 +3,8 @@
 //! The kernel takes nearly any bytes (`dev_valid_name`), and the crate that reads its answers refuses all of one because of
 //! a single such name: whoever may name a device in a namespace could keep others from looking into it.
 
-const HEADER: usize = 16;
+use crate::encode::netlink::{HEADER, u16_at, u32_at};
+
 /// `struct ifinfomsg`, in bytes.
 const LINK: usize = 16;
 const RTM_NEWLINK: u16 = 16;
@@ -39,12 +40,4 @@ fn in_attributes(bytes: &mut [u8]) {
         }
         at += length.max(4).next_multiple_of(4);
     }
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }

@@ -10,18 +10,16 @@ use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket};
 
+use crate::encode::netlink::{HEADER, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, attributes, u16_at, u32_at};
+
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
-const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLM_F_DUMP: u16 = 0x300;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_SKV6ONLY: u16 = 11;
-/// `struct nlmsghdr`, `struct inet_diag_req_v2` and `struct inet_diag_msg`, in bytes.
-const HEADER: usize = 16;
+/// `struct inet_diag_req_v2` and `struct inet_diag_msg`, in bytes.
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
 /// A list that changed while it was read is asked for again, this often.
@@ -154,21 +152,14 @@ fn entry(message: &[u8]) -> Option<Entry> {
         v6_only: false,
         info: Vec::new(),
     };
-    attributes(message.get(MESSAGE..)?, |kind, value| match kind {
-        INET_DIAG_INFO => entry.info = value.to_vec(),
-        INET_DIAG_SKV6ONLY => entry.v6_only = value.first() == Some(&1),
-        _ => {}
-    });
-    Some(entry)
-}
-
-fn attributes(mut bytes: &[u8], mut each: impl FnMut(u16, &[u8])) {
-    while let (Some(length), Some(kind)) = (u16_at(bytes, 0), u16_at(bytes, 2)) {
-        let length = usize::from(length);
-        let Some(value) = bytes.get(4..length) else { return };
-        each(kind, value);
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    for (kind, value) in attributes(message.get(MESSAGE..)?) {
+        match kind {
+            INET_DIAG_INFO => entry.info = value.to_vec(),
+            INET_DIAG_SKV6ONLY => entry.v6_only = value.first() == Some(&1),
+            _ => {}
+        }
     }
+    Some(entry)
 }
 
 /// IPv4 in IPv6 becomes IPv4. The interface a socket is bound to tells link-local addresses apart; elsewhere it says nothing.
@@ -186,12 +177,4 @@ fn address(family: u8, bytes: &[u8], port: u16, scope: u32) -> SocketAddr {
 
 fn port(id: &[u8], at: usize) -> Option<u16> {
     u16_at(id, at).map(u16::from_be)
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }

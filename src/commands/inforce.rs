@@ -32,6 +32,14 @@ impl Hits {
     }
 }
 
+/// Packets to the peers and from them, of two that may not be known.
+pub(super) fn sum(one: Option<[u64; 2]>, other: Option<[u64; 2]>) -> Option<[u64; 2]> {
+    match (one, other) {
+        (Some([to, from]), Some([more_to, more_from])) => Some([to + more_to, from + more_from]),
+        (one, other) => one.or(other),
+    }
+}
+
 /// A fault as the kernel has it.
 #[derive(Debug, Clone)]
 pub(super) struct InForce {

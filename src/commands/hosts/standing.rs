@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use super::talk::playdead;
 use super::{Done, Ready, at_once};
 use crate::cluster::no_ssh;
+use crate::commands::inforce::sum;
 use crate::commands::share::Replaced;
 
 /// It is taken away by [`lift`](Self::lift), else by its leases.
@@ -45,9 +46,7 @@ impl Standing {
                 }
             }
         }
-        let (gone, left) = std::mem::take(others).into_iter().partition(|other| other.ready.is_empty());
-        *others = left;
-        gone
+        others.extract_if(.., |other| other.ready.is_empty()).collect()
     }
 
     /// Takes it away, and gives the packets that it met, as far as that is known.
@@ -78,11 +77,4 @@ fn lift(mut one: Ready, name: &str, ends: &str) -> Result<Option<[u64; 2]>> {
         bail!("{name} was not healed on {}, which is not heard of: its lease ends by itself at {ends}", one.node());
     }
     Ok(None)
-}
-
-fn sum(one: Option<[u64; 2]>, other: Option<[u64; 2]>) -> Option<[u64; 2]> {
-    match (one, other) {
-        (Some([to, from]), Some([more_to, more_from])) => Some([to + more_to, from + more_from]),
-        (one, other) => one.or(other),
-    }
 }

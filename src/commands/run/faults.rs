@@ -8,6 +8,7 @@ use anyhow::{Result, anyhow, bail};
 
 use crate::commands::flap;
 use crate::commands::hosts::Standing;
+use crate::commands::inforce::sum;
 use crate::commands::place::Place;
 use crate::commands::plan::Plans;
 use crate::commands::written::Written;
@@ -230,58 +231,32 @@ impl Inner {
                 fault.written.retain(|old| old.planned.place.ns.id().is_ok_and(|id| id != place));
             }
         }
-        let (gone, left) = std::mem::take(&mut self.faults).into_iter().partition(|fault| fault.written.is_empty());
-        self.faults = left;
-        let gone: Vec<Fault> = gone;
-        self.lifted.extend(gone.into_iter().map(|fault| Lifted {
-            name: fault.name,
-            step: fault.step,
-            packets: fault.met,
-        }));
+        let gone = self.faults.extract_if(.., |fault| fault.written.is_empty());
+        self.lifted.extend(gone.map(|fault| Lifted { name: fault.name, step: fault.step, packets: fault.met }));
         Ok(())
     }
 
     fn lift(&mut self, names: Option<&[String]>) -> Result<()> {
-        let meant = |fault: &Fault| names.is_none_or(|names| names.contains(&fault.name));
-        let (going, staying) = std::mem::take(&mut self.faults).into_iter().partition(meant);
-        self.faults = staying;
+        let is_meant = |name: &String| names.is_none_or(|names| names.contains(name));
         let mut failed = Ok(());
-        let is_meant = |flap: &Flap| names.is_none_or(|names| names.contains(&flap.name));
-        let (ending, beating) = std::mem::take(&mut self.flaps).into_iter().partition(is_meant);
-        self.flaps = beating;
-        let ending: Vec<Flap> = ending;
-        for flap in ending {
+        for flap in self.flaps.extract_if(.., |flap| is_meant(&flap.name)) {
             match flap.end() {
                 Ok(lifted) => self.lifted.push(lifted),
                 Err(error) => failed = Err(error),
             }
         }
-        let (going_far, staying) =
-            std::mem::take(&mut self.standing).into_iter().partition(|one| names.is_none_or(|n| n.contains(&one.name)));
-        self.standing = staying;
-        let going_far: Vec<Standing> = going_far;
-        for standing in going_far {
-            let (name, step) = (standing.name.clone(), standing.step.clone());
-            let packets = standing.lift().unwrap_or_else(|error| {
+        let standing = self.standing.extract_if(.., |standing| is_meant(&standing.name));
+        let standing = standing.map(|one| (one.name.clone(), one.step.clone(), one.lift()));
+        let faults = self.faults.extract_if(.., |fault| is_meant(&fault.name));
+        let faults =
+            faults.map(|fault| (fault.count(Written::lift), fault)).map(|(met, one)| (one.name, one.step, met));
+        for (name, step, packets) in standing.chain(faults) {
+            let packets = packets.unwrap_or_else(|error| {
                 failed = Err(error);
                 None
             });
             self.lifted.push(Lifted { name, step, packets });
         }
-        for fault in going {
-            let packets = fault.count(Written::lift).unwrap_or_else(|error| {
-                failed = Err(error);
-                None
-            });
-            self.lifted.push(Lifted { name: fault.name, step: fault.step, packets });
-        }
         failed
-    }
-}
-
-fn sum(one: Option<[u64; 2]>, other: Option<[u64; 2]>) -> Option<[u64; 2]> {
-    match (one, other) {
-        (Some([to, from]), Some([more_to, more_from])) => Some([to + more_to, from + more_from]),
-        (one, other) => one.or(other),
     }
 }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::hold::Signals;
 use super::partition::{self, PartitionArgs};
 use super::share::{Part, Share};
-use super::{Usage, out, shown};
+use super::{Usage, is_of, out, shown};
 use crate::cluster::{self, Node, Seat};
 use crate::kernel::{Missing, timer};
 use crate::model::{Fault, Lifetime, Partition};
@@ -283,11 +283,10 @@ fn all<T>(results: Vec<(String, Result<T>)>) -> Result<Vec<T>> {
     }
     let names: Vec<_> = failed.iter().map(|(name, _)| name.as_str()).collect();
     let text = format!("nothing was changed: {} of {count} nodes cannot take part: {}", failed.len(), names.join(", "));
-    let has = |error: &Error, is: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(is);
-    if failed.iter().any(|(_, error)| has(error, <dyn std::error::Error>::is::<Missing>)) {
+    if failed.iter().any(|(_, error)| is_of::<Missing>(error)) {
         return Err(Missing(text).into());
     }
-    if failed.iter().all(|(_, error)| has(error, <dyn std::error::Error>::is::<Usage>)) {
+    if failed.iter().all(|(_, error)| is_of::<Usage>(error)) {
         return Err(Usage(text).into());
     }
     Err(NotAll(text).into())

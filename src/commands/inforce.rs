@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use ipnet::IpNet;
 
-use super::facts;
 use super::place::Place;
+use super::{facts, is_of};
 use crate::encode::{
     ElementInfo, TableInfo, family, parse_counter, parse_elements, parse_table, request_counters, request_elements,
     request_rules, request_tables,
@@ -277,7 +277,7 @@ pub(super) struct Surveyed {
 
 /// Whether a namespace of somebody else may not be looked into: whatever is in it is not ours.
 pub(super) fn is_closed(error: &anyhow::Error) -> bool {
-    error.chain().any(<dyn std::error::Error>::is::<Missing>)
+    is_of::<Missing>(error)
 }
 
 /// Looks for devices that are newer than the faults of a place.

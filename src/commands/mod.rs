@@ -61,6 +61,11 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
+/// Whether an error is of that kind, whatever was said beside it.
+fn is_of<E: std::error::Error + 'static>(error: &anyhow::Error) -> bool {
+    error.chain().any(<dyn std::error::Error>::is::<E>)
+}
+
 /// Why sudo is no help.
 const BOUND: &str = " (this process may get no rights that it does not have, by sudo neither: in the COMMAND of another \
                      playdead, give that one --privileged)";
@@ -78,12 +83,11 @@ pub fn run() -> ExitCode {
     let done = dispatch(&cli);
     crate::cluster::close_connections();
     done.unwrap_or_else(|error| {
-        let is = |code: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(code);
-        let bound = is(<dyn std::error::Error>::is::<Missing>) && privilege::is_bound();
+        let bound = is_of::<Missing>(&error) && privilege::is_bound();
         out::error(&format!("{error:#}{}", if bound { BOUND } else { "" }));
         match () {
-            () if is(<dyn std::error::Error>::is::<Usage>) => ExitCode::from(2),
-            () if is(<dyn std::error::Error>::is::<Missing>) => ExitCode::from(4),
+            () if is_of::<Usage>(&error) => ExitCode::from(2),
+            () if is_of::<Missing>(&error) => ExitCode::from(4),
             () => ExitCode::FAILURE,
         }
     })

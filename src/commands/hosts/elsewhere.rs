@@ -12,7 +12,7 @@ use crate::cluster::{self, Node, no_ssh};
 use crate::commands::cli::{Cli, FaultArgs, Verb};
 use crate::commands::hold::Signals;
 use crate::commands::plan::check_usage;
-use crate::commands::{Usage, broken, nodes, out, shown};
+use crate::commands::{Usage, broken, is_of, nodes, out, shown};
 use crate::kernel::Missing;
 use crate::model::Kind;
 use crate::record::plain;
@@ -107,7 +107,7 @@ fn pass(nodes: &[Node], json: bool) -> Result<ExitCode> {
         1 => Err(failed.remove(0)),
         _ => {
             let text = failed.iter().map(|error| format!("{error:#}")).collect::<Vec<_>>().join("; ");
-            let missing = failed.iter().any(|error| error.chain().any(<dyn std::error::Error>::is::<Missing>));
+            let missing = failed.iter().any(is_of::<Missing>);
             if missing { Err(Missing(text).into()) } else { Err(anyhow!(text)) }
         }
     }
@@ -135,7 +135,7 @@ fn failure(node: &Node, output: &Output) -> anyhow::Error {
         None if output.status.code() == Some(4) => Missing(cluster::last_line(&said).to_owned()).into(),
         None => anyhow!("{}", cluster::last_line(&said)),
     };
-    let is_usage = output.status.code() == Some(2) && !error.chain().any(<dyn std::error::Error>::is::<Missing>);
+    let is_usage = output.status.code() == Some(2) && !is_of::<Missing>(&error);
     if is_usage { Usage(format!("{error:#}")).into() } else { error }
 }
 

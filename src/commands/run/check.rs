@@ -13,7 +13,7 @@ use super::{Ready, text};
 use crate::cluster::Seat;
 use crate::commands::inforce::outline;
 use crate::commands::plan::{self, plan};
-use crate::commands::{Usage, apply, flap, hosts, out, partition, peers, shown};
+use crate::commands::{Usage, apply, flap, hosts, is_of, out, partition, peers, shown};
 use crate::kernel::Missing;
 use crate::kernel::nft::Nft;
 use crate::model::Host;
@@ -52,8 +52,7 @@ pub(super) fn check(file: &Path, world: &World, plan: &Plan) -> Result<Checked> 
     let check = |planned: &Planned| {
         checker.step(planned).map_err(|error| {
             let at = format!("{}:{}: {}.{}", file.display(), planned.line, planned.path, key(&planned.step.action));
-            let is = |kind: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(kind);
-            if is(<dyn std::error::Error>::is::<Missing>) || is(<dyn std::error::Error>::is::<hosts::NotAll>) {
+            if is_of::<Missing>(&error) || is_of::<hosts::NotAll>(&error) {
                 return error.context(at);
             }
             Usage(format!("{at}: {error:#}")).into()

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use super::cli::{FaultArgs, PlaceArgs};
-use super::inforce::outline;
+use super::inforce::readable;
 use super::place::{self, Place};
 use super::plan::{Plans, check_usage, plan};
 use super::written::{Written, take_back};
@@ -61,11 +61,10 @@ pub(super) fn run(
 fn dry_run(places: Vec<Place>, kind: Kind, typed: &FaultArgs, json: bool) -> Result<ExitCode> {
     let mut documents = Vec::new();
     for place in places {
-        // With privilege the kernel is asked what it can do; without, the usual is taken for granted.
         let nft = Nft::open(&place.ns)?;
-        let may_read = outline(&nft).is_ok();
-        let planned = plan(place, kind, typed, may_read.then_some(&nft))?;
-        if !may_read && !planned.vantage.ports.is_empty() {
+        let asked = readable(&nft);
+        let planned = plan(place, kind, typed, asked)?;
+        if asked.is_none() && !planned.vantage.ports.is_empty() {
             out::note(
                 "without rights the kernel was not asked what a bridge can refuse: the rules may differ with them",
             );
@@ -74,7 +73,7 @@ fn dry_run(places: Vec<Place>, kind: Kind, typed: &FaultArgs, json: bool) -> Res
         if json {
             documents.push(planned.document_with_rules());
         } else {
-            out::print(&format!("# {} in {}\n{}", planned.fault.name, planned.place.label, planned.rules))?;
+            out::print(&planned.text())?;
         }
     }
     if json {

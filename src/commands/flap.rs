@@ -17,7 +17,7 @@ use comfy_table::CellAlignment;
 use serde_json::{Value, json};
 
 use super::cli::{AimArgs, DeathArgs, ErrorArgs, FaultArgs, HangArgs, LifetimeArgs, LossArgs, PlaceArgs, duration};
-use super::inforce::{Hits, read};
+use super::inforce::{Hits, read, readable};
 use super::place::{self, Place};
 use super::plan::{Planned, Plans, check_usage, plan};
 use super::written::Written;
@@ -168,8 +168,8 @@ pub(super) fn plan_all(places: Vec<Place>, kind: Kind, fault: &FaultArgs) -> Res
     let mut planned = Vec::new();
     for place in places {
         let nft = apply::socket(&place)?;
-        let asked = if fault.aim.dry_run { super::inforce::outline(&nft).is_ok() } else { true };
-        let mut plan = plan(place, kind, fault, asked.then_some(&nft))?;
+        let asked = if fault.aim.dry_run { readable(&nft) } else { Some(&*nft) };
+        let mut plan = plan(place, kind, fault, asked)?;
         if fault.aim.name.is_none() {
             rename(&mut plan)?;
         }
@@ -346,9 +346,7 @@ fn dry_run(rhythm: &Rhythm, planned: &[(Planned, Arc<Nft>)], json: bool) -> Resu
     for edge in rhythm.edges().take(SHOWN) {
         let _ = writeln!(text, "# {} at {:.3} s", name_of(edge), edge.at.as_secs_f64());
     }
-    for (plan, _) in planned {
-        let _ = write!(text, "# {} in {}\n{}", plan.fault.name, plan.place.label, plan.rules);
-    }
+    text.extend(planned.iter().map(|(plan, _)| plan.text()));
     out::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@ mod elsewhere;
 mod standing;
 mod talk;
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -423,11 +423,7 @@ fn dry_run(partition: &Partition, ready: &[Ready], json: bool) -> Result<()> {
         document["dry_run"] = dry_documents(ready);
         return out::print_json(&document);
     }
-    let mut text = String::new();
-    for line in partition.to_string().lines() {
-        let _ = writeln!(text, "# {line}");
-    }
-    out::print(&(text + &dry_rules(ready)))
+    out::print(&(shown::comment(&partition.to_string()) + &dry_rules(ready)))
 }
 
 /// Of those that have some: who only loses what is replaced has none.
@@ -442,9 +438,6 @@ fn dry_documents(ready: &[Ready]) -> Value {
 }
 
 fn dry_rules(ready: &[Ready]) -> String {
-    let mut text = String::new();
-    for one in ready.iter().filter(|one| !one.rules.is_empty()) {
-        let _ = write!(text, "# {} in {}\n{}", one.name(), one.node(), one.rules);
-    }
-    text
+    let with_rules = ready.iter().filter(|one| !one.rules.is_empty());
+    with_rules.map(|one| shown::rules(one.name(), one.node(), &one.rules)).collect()
 }

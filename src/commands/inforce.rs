@@ -157,6 +157,11 @@ pub(super) fn outline(nft: &Nft) -> Result<Vec<InForce>> {
     Ok(Tables::read(nft)?.outline())
 }
 
+/// What a dry run asks the kernel by; `None` without privilege: what it can do is taken for granted then.
+pub(super) fn readable(nft: &Nft) -> Option<&Nft> {
+    outline(nft).ok().map(|_| nft)
+}
+
 /// All faults of the namespace behind `nft`, with peers, hits and what is left of their leases.
 pub(super) fn read(nft: &Nft) -> Result<Vec<InForce>> {
     complete(nft, outline(nft)?)

@@ -4,7 +4,6 @@
 //! nobody who sends notices anything else than with a broken line in between.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::cli::{CommandArgs, LifetimeArgs, PlaceArgs};
+use super::inforce::readable;
 use super::nodes::{self, ClusterArgs};
 use super::place::{self, Place};
 use super::plan::{Planned, Plans, now};
@@ -84,13 +84,16 @@ pub(super) fn run(place: &PlaceArgs, typed: &PartitionArgs, json: bool) -> Resul
     }
     let by_chance = typed.split.is_some() || typed.isolate.as_deref() == Some("a-follower");
     let drawn = (by_chance && typed.seed.is_none()).then(|| random_seed().into());
+    let tell_seed = || {
+        if let Some(seed) = drawn {
+            out::note(&format!("seed {seed}: --seed {seed} chooses the same again"));
+        }
+    };
     let typed = &PartitionArgs { seed: typed.seed.or(drawn), ..typed.clone() };
     let command = hold::Command::new(&typed.under)?;
     let all = nodes::of(place, &typed.nodes)?;
     if all.iter().any(|node| node.ssh().is_some()) {
-        if let Some(seed) = drawn {
-            out::note(&format!("seed {seed}: --seed {seed} chooses the same again"));
-        }
+        tell_seed();
         return hosts::partition(typed, &all, json);
     }
     let (seats, missing) = cluster::open_needed(&all, |node| typed.needs(node))?;
@@ -100,9 +103,7 @@ pub(super) fn run(place: &PlaceArgs, typed: &PartitionArgs, json: bool) -> Resul
     let partition = partition(typed, &seats)?;
     let lifetime = typed.lifetime.lasting(!typed.under.command.is_empty());
     let planned = plan(seats, &partition, typed.name.as_ref(), lifetime, apply::socket)?;
-    if let Some(seed) = drawn {
-        out::note(&format!("seed {seed}: --seed {seed} chooses the same again"));
-    }
+    tell_seed();
     if typed.dry_run {
         return dry_run(&partition, &planned, json);
     }
@@ -226,10 +227,7 @@ pub(super) fn targets(name: &str, addresses: &[std::net::IpAddr]) -> Vec<Target>
 
 /// No rules yet; none at all without peers.
 pub(super) fn plan_one(place: Place, peers: Vec<Target>, lifetime: Lifetime, nft: &Nft) -> Result<Planned> {
-    // Without privilege, for a dry run, the usual is taken for granted.
-    let may_read = super::inforce::outline(nft).is_ok();
-    let vantage =
-        facts::vantage(&place.ns, may_read.then_some(nft)).with_context(|| format!("place {}", place.label))?;
+    let vantage = facts::vantage(&place.ns, readable(nft)).with_context(|| format!("place {}", place.label))?;
     let (fault, rules) = (share(peers, lifetime), Ruleset { tables: Vec::new() });
     Ok(Planned { place, fault, vantage, rules, notes: Vec::new() })
 }
@@ -268,14 +266,8 @@ fn dry_run(partition: &Partition, planned: &[(Planned, Arc<Nft>)], json: bool) -
         out::print_json(&document)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut text = String::new();
-    partition.to_string().lines().for_each(|line| {
-        let _ = writeln!(text, "# {line}");
-    });
-    planned.for_each(|plan| {
-        let _ = write!(text, "# {} in {}\n{}", plan.fault.name, plan.place.label, plan.rules);
-    });
-    out::print(&text)?;
+    let rules: String = planned.map(Planned::text).collect();
+    out::print(&(shown::comment(&partition.to_string()) + &rules))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -30,6 +30,11 @@ pub(super) struct Planned {
 pub(super) type Plans = Vec<(Planned, Arc<Nft>)>;
 
 impl Planned {
+    /// As `--dry-run` prints it.
+    pub(super) fn text(&self) -> String {
+        shown::rules(&self.fault.name, &self.place.label, &self.rules)
+    }
+
     /// As `--dry-run --json` prints it.
     pub(super) fn document_with_rules(&self) -> Value {
         let mut document = shown::document(&self.place.label, &self.fault);

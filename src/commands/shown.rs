@@ -1,5 +1,6 @@
 //! How faults are shown, as text and as JSON. The fields of the documents are listed in `docs/json.md`.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -96,4 +97,16 @@ impl IntoValue for Option<u128> {
     fn into_value(self) -> Value {
         self.and_then(|number| u64::try_from(number).ok()).into()
     }
+}
+
+/// The rules of a fault for `nft -f`, as a dry run prints them.
+pub(super) fn rules(name: impl fmt::Display, place: &str, rules: impl fmt::Display) -> String {
+    format!("# {name} in {place}\n{rules}")
+}
+
+/// The same text as a comment among rules.
+pub(super) fn comment(text: &str) -> String {
+    let mut comment = String::new();
+    text.lines().for_each(|line| comment.extend(["# ", line, "\n"]));
+    comment
 }

@@ -11,7 +11,7 @@ use super::words::{Cut, Elsewhere, Fault, Flap, Look};
 use super::world::World;
 use super::{Ready, text};
 use crate::cluster::Seat;
-use crate::commands::inforce::outline;
+use crate::commands::inforce::readable;
 use crate::commands::plan::{self, plan};
 use crate::commands::{Usage, apply, flap, hosts, is_of, out, partition, peers, shown};
 use crate::kernel::Missing;
@@ -118,10 +118,8 @@ impl Checker<'_> {
         }
         let mut rules = Vec::new();
         for place in places {
-            // Without privilege the kernel cannot be asked what it can do, and the usual is taken for granted.
             let nft = Nft::open(&place.ns)?;
-            let may_read = outline(&nft).is_ok();
-            let planned = plan(place, kind, &args, may_read.then_some(&nft))?;
+            let planned = plan(place, kind, &args, readable(&nft))?;
             self.names.insert(planned.fault.name.to_string());
             rules.push(Rules::of(&planned));
         }
@@ -341,12 +339,8 @@ pub(super) fn print(ready: &Ready, checked: &Checked, json: bool) -> Result<()> 
         match rules {
             None => page.push_str("# its rules are known only when it happens\n"),
             Some(writes) => {
-                for line in writes.matrix.lines() {
-                    let _ = writeln!(page, "# {line}");
-                }
-                for Rules { place, name, text } in &writes.rules {
-                    let _ = write!(page, "# {name} in {place}\n{text}");
-                }
+                page.push_str(&shown::comment(&writes.matrix));
+                writes.rules.iter().for_each(|one| page.push_str(&shown::rules(&one.name, &one.place, &one.text)));
             }
         }
     }

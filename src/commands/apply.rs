@@ -51,11 +51,7 @@ pub(super) fn run(
             ));
         }
     };
-    match (command, typed.lifetime.hold) {
-        (Some(command), _) => command.run(signals, let_go),
-        (None, true) => Ok(signals.wait(let_go)),
-        (None, false) => Ok(ExitCode::SUCCESS),
-    }
+    hold::as_long_as(command, typed.lifetime.hold, signals, let_go)
 }
 
 fn dry_run(places: Vec<Place>, kind: Kind, typed: &FaultArgs, json: bool) -> Result<ExitCode> {

@@ -96,6 +96,20 @@ impl Command {
     }
 }
 
+/// Waits for the command to end, or with `hold` for a signal, and lets go then; without either, what is in force stays.
+pub(super) fn as_long_as(
+    command: Option<Command>,
+    hold: bool,
+    signals: Signals,
+    let_go: impl FnOnce(),
+) -> Result<ExitCode> {
+    match command {
+        Some(command) => command.run(signals, let_go),
+        None if hold => Ok(signals.wait(let_go)),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
 /// What COMMAND keeps: no more than the user who stands behind it, unless asked.
 fn privilege(typed: &CommandArgs) -> Result<Privilege> {
     Ok(match &typed.user {

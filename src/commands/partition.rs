@@ -113,11 +113,7 @@ pub(super) fn run(place: &PlaceArgs, typed: &PartitionArgs, json: bool) -> Resul
     if let Err(error) = report(&partition, &done, json) {
         return Err(take_back(&done.written, error));
     }
-    match (command, typed.lifetime.hold) {
-        (Some(command), _) => command.run(signals, move || drop(done)),
-        (None, true) => Ok(signals.wait(move || drop(done))),
-        (None, false) => Ok(ExitCode::SUCCESS),
-    }
+    hold::as_long_as(command, typed.lifetime.hold, signals, move || drop(done))
 }
 
 /// What is meant, the live cluster asked where it has to be, and drawn by the seed.

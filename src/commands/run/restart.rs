@@ -56,19 +56,17 @@ impl Player<'_> {
     /// Of all that come back, `later` do only after this one is ready.
     fn wait_ready(&mut self, how: &Restart, node: &str, all: &[String], later: &[String]) -> Result<(), Failure> {
         let (start, ready) = (Instant::now(), text::ready(&how.ready));
-        let mut why;
         loop {
             let seen = self.members_now()?;
             let view = seen.as_ref().and_then(|seen| seen.view(node, None));
-            (_, why) = match self.is_ready(&how.ready, view, node, how.within.0.saturating_sub(start.elapsed()))? {
-                (true, why) => {
-                    let took_ms = start.elapsed().as_secs_f64() * 1e3;
-                    let what = format!("{node} {ready}");
-                    self.record.add(Some(&self.step), Event::Expect { what, met: true, seen: why, took_ms });
-                    return Ok(());
-                }
-                other => other,
-            };
+            let left = how.within.0.saturating_sub(start.elapsed());
+            let (is_ready, why) = self.is_ready(&how.ready, view, node, left)?;
+            if is_ready {
+                let took_ms = start.elapsed().as_secs_f64() * 1e3;
+                let what = format!("{node} {ready}");
+                self.record.add(Some(&self.step), Event::Expect { what, met: true, seen: why, took_ms });
+                return Ok(());
+            }
             let over = start.elapsed() >= how.within.0;
             // A command may be about anything: only once its time is over is its need of a quorum a good guess.
             if !matches!(how.ready, Ready::Live) && (over || !matches!(how.ready, Ready::Command(_))) {

@@ -15,6 +15,7 @@ mod shell;
 mod stop;
 mod telemetry;
 mod text;
+mod undo;
 mod words;
 mod world;
 

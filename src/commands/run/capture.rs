@@ -7,8 +7,9 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::guard::{Go, Guard, Undo, gated};
+use super::guard::{Go, Guard, gated};
 use super::shell::{last_line, so_far};
+use super::undo::Undo;
 use super::world::World;
 use crate::kernel::Missing;
 use crate::record::Record;

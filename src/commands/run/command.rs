@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::guard::Undo;
 use super::player::{Failure, PATIENCE, Player};
 use super::shell::{Shell, last_line};
+use super::undo::Undo;
 use crate::record::Event;
 use crate::scenario::file::{Pick, Run};
 

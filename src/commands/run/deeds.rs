@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 
-use super::guard::{NotEnded, Undo, carry_out_all};
 use super::player::{Failure, Player};
+use super::undo::{NotEnded, Undo, carry_out_all};
 use super::world::World;
 use crate::commands::{heal, hosts};
 use crate::record::{Event, Record};
@@ -56,7 +56,7 @@ impl Player<'_> {
             match (undone, &undo) {
                 (Ok(pid), Undo::Lab { node, verb }) => {
                     let node = node.rsplit('/').next().unwrap_or(node).to_owned();
-                    self.record.add(None, Event::Node { node, did: verb.clone(), pid });
+                    self.record.add(None, Event::Node { node, did: verb.name().to_owned(), pid });
                 }
                 // What fails on a lab's node may be right already; whether it is, is looked at below.
                 (Ok(_), _) | (Err(_), Undo::Lab { .. }) => {}

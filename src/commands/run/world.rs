@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::RunArgs;
-use super::guard::Undo;
 use super::stop::Stop;
+use super::undo::Undo;
 use crate::cluster::{self, Check, Commands, Node, Seat, Snapshot, Ssh};
 use crate::commands::cli::PlaceArgs;
 use crate::commands::place::Place;
@@ -205,7 +205,7 @@ impl World {
             if !has_etcd && !matches!(verb, Verb::Plug | Verb::Unplug) {
                 bail!("{name} has no etcd to {}: only its cable can be pulled (unplug, plug)", verb.name());
             }
-            return Ok(Undo::Lab { node, verb: verb.name().into() });
+            return Ok(Undo::Lab { node, verb });
         }
         own.with_context(|| format!("no node is called {name:?}"))?;
         let verb = verb.name();

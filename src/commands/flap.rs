@@ -5,6 +5,8 @@
 //! no chain is hooked or unhooked at an edge. Should this process be stopped while the fault is in force, the kernel
 //! lets the lease run out a second after the fault should have gone.
 
+mod record;
+
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
@@ -13,27 +15,26 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{ArgGroup, Args};
-use comfy_table::CellAlignment;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::cli::{AimArgs, DeathArgs, ErrorArgs, FaultArgs, HangArgs, LifetimeArgs, LossArgs, PlaceArgs, duration};
-use super::inforce::{Hits, read, readable};
+use super::inforce::{read, readable};
 use super::place::{self, Place};
 use super::plan::{Planned, Plans, check_usage, plan};
 use super::written::Written;
-use super::{Usage, apply, closing, hold, nodes, out, random_seed, shown, table, together};
+use super::{Usage, apply, closing, hold, nodes, out, random_seed, shown, together};
 use crate::encode::{Builder, Finalized};
 use crate::kernel::nft::Nft;
 use crate::kernel::timer::{self, Timer};
-use crate::model::{Edge, Kind, Lateness, Name, Rhythm, verb};
+use crate::model::{Edge, Kind, Rhythm, verb};
 use crate::rules::{GATE_SET, Table as RuleTable};
+pub(super) use record::{Beat, Record};
+use record::{SHOWN, ms, name_of};
 
 /// How much longer than planned a fault may last when this process does not end it.
 const MARGIN: Duration = Duration::from_secs(1);
 /// From the last preparation to the first edge, so that the first is not late already.
 const LEAD: Duration = Duration::from_millis(10);
-/// As many edges are shown as text; `--json` has all.
-const SHOWN: usize = 20;
 
 /// `flap`
 #[derive(Debug, Clone, Args)]
@@ -226,30 +227,6 @@ fn batches(plan: &Planned) -> (Finalized, Finalized) {
     (down.finalize(), up.finalize())
 }
 
-/// An edge, and when it was.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Beat {
-    pub(super) edge: Edge,
-    /// When the timer went off.
-    woke: Duration,
-    /// When the last kernel had said that it was done.
-    pub(super) done: Duration,
-}
-
-/// What was done.
-pub(super) struct Record {
-    name: Name,
-    shown: String,
-    /// What `CLOCK_MONOTONIC` showed at time zero.
-    start: Duration,
-    beats: Vec<Beat>,
-    /// Whether it has come as often as it was to.
-    pub(super) is_whole: bool,
-    closed: closing::Closed,
-    hits: Vec<(String, Hits, Hits)>,
-    notes: Vec<String>,
-}
-
 /// Every edge at its time, until the last or until stopped; each is told once it is done.
 pub(super) fn beat(
     rhythm: &Rhythm,
@@ -349,107 +326,4 @@ fn dry_run(rhythm: &Rhythm, planned: &[(Planned, Arc<Nft>)], json: bool) -> Resu
     text.extend(planned.iter().map(|(plan, _)| plan.text()));
     out::print(&text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn name_of(edge: Edge) -> &'static str {
-    if edge.down { "down" } else { "up" }
-}
-
-fn ms(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
-}
-
-impl Beat {
-    fn late(&self) -> Duration {
-        self.done.saturating_sub(self.edge.at)
-    }
-}
-
-impl Record {
-    /// The packets that it met, to its peers and from them.
-    pub(super) fn packets(&self) -> [u64; 2] {
-        self.hits
-            .iter()
-            .fold([0, 0], |[to, from], (_, hit_to, hit_from)| [to + hit_to.packets, from + hit_from.packets])
-    }
-
-    fn late(&self) -> Lateness {
-        Lateness::of(self.beats.iter().map(Beat::late))
-    }
-
-    /// The timer's own error: what was late before anything was sent.
-    fn timer(&self) -> Lateness {
-        Lateness::of(self.beats.iter().map(|beat| beat.woke.saturating_sub(beat.edge.at)))
-    }
-
-    /// By how many milliseconds the last tenth of the edges was later than the first.
-    fn drift_ms(&self) -> f64 {
-        let tenth = self.beats.len().div_ceil(10);
-        let median = |beats: &[Beat]| ms(Lateness::of(beats.iter().map(Beat::late)).median);
-        median(&self.beats[self.beats.len() - tenth..]) - median(&self.beats[..tenth])
-    }
-
-    fn report(&self, rhythm: &Rhythm, json: bool) -> Result<()> {
-        self.notes.iter().for_each(|note| out::note(note));
-        if json { out::print_json(&self.document(rhythm)) } else { out::print(&self.text()) }
-    }
-
-    /// The fields are listed in `docs/json.md`.
-    pub(super) fn document(&self, rhythm: &Rhythm) -> Value {
-        let edge = |beat: &Beat| {
-            let (planned, woke, done) = (ms(beat.edge.at), ms(beat.woke), ms(beat.done));
-            json!({ "edge": name_of(beat.edge), "planned_ms": planned, "woke_ms": woke, "done_ms": done })
-        };
-        let place =
-            |(place, to, from): &(String, Hits, Hits)| json!({ "place": place, "hits": { "to": to, "from": from } });
-        let late = |late: Lateness| json!({ "median": ms(late.median), "max": ms(late.max) });
-        json!({
-            "format": shown::FORMAT,
-            "name": self.name.to_string(),
-            "up_ms": ms(rhythm.up),
-            "down_ms": ms(rhythm.down),
-            "jitter_percent": rhythm.jitter,
-            "seed": rhythm.seed,
-            "start_monotonic_ms": ms(self.start),
-            "edges": self.beats.iter().map(edge).collect::<Vec<_>>(),
-            "late_ms": late(self.late()),
-            "timer_ms": late(self.timer()),
-            "drift_ms": self.drift_ms(),
-            "connections_ended": self.closed.ended,
-            "places": self.hits.iter().map(place).collect::<Vec<_>>(),
-        })
-    }
-
-    fn text(&self) -> String {
-        let mut table = table::new(["EDGE", "PLANNED", "ACTUAL", "LATE", "OF THAT THE TIMER"]);
-        for beat in self.beats.iter().take(SHOWN) {
-            let second = |time: Duration| format!("{:.6} s", time.as_secs_f64());
-            let late = |time: Duration| format!("{:.3} ms", ms(time.saturating_sub(beat.edge.at)));
-            let [planned, done] = [beat.edge.at, beat.done].map(second);
-            table.add_row([name_of(beat.edge).into(), planned, done, late(beat.done), late(beat.woke)]);
-        }
-        table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-        let mut text = table::text(&table);
-        if let Some(more) = self.beats.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-            let _ = writeln!(text, "and {more} more (--json has them all)");
-        }
-        let (late, timer) = (self.late(), self.timer());
-        let downs = self.beats.iter().filter(|beat| beat.edge.down).count();
-        let _ = writeln!(
-            text,
-            "{} came {downs} times{}; edges were late by {:.3} ms (median), {:.3} ms at most, of that the timer {:.3} ms \
-             and {:.3} ms; drift {:.3} ms",
-            self.shown,
-            self.closed,
-            ms(late.median),
-            ms(late.max),
-            ms(timer.median),
-            ms(timer.max),
-            self.drift_ms(),
-        );
-        for (place, to, from) in &self.hits {
-            let _ = writeln!(text, "hit in {place}: {} packets to the peer, {} from it", to.packets, from.packets);
-        }
-        text
-    }
 }

@@ -176,18 +176,7 @@ impl Compiler<'_> {
             Way::To => (ip.daddr(), Key::Dport, ip.saddr()),
             Way::From => (ip.saddr(), Key::Sport, ip.daddr()),
         };
-        let Some(scope) = self.scope(ip, other) else { return Vec::new() };
-        let hosts = self.set(ip.name(sets::HOSTS)).map(|set| {
-            let mut stmts = vec![Stmt::In(vec![peer.clone()], set.name)];
-            stmts.extend(self.proto());
-            stmts
-        });
-        let ports = self.set(ip.name(sets::PORTS)).map(|set| vec![Stmt::In(vec![peer, Key::L4proto, port], set.name)]);
-        let scoped = |mut stmts: Vec<Stmt>| {
-            stmts.extend(scope.clone());
-            stmts
-        };
-        hosts.into_iter().chain(ports).map(scoped).collect()
+        self.matches_by(ip, &[], [peer, port, other], &[None])
     }
 
     /// The conditions under which a packet belongs to a connection that was addressed to a peer and then translated;
@@ -204,24 +193,32 @@ impl Compiler<'_> {
             Way::To => (0, ip.saddr()),
             Way::From => (1, ip.daddr()),
         };
-        let Some(scope) = self.scope(ip, other) else { return Vec::new() };
         let translated =
             [Stmt::Is(Key::Translated, Order::Ne, vec![0; 4]), Stmt::Is(Key::CtDirection, Order::Eq, vec![direction])];
-        let peer = Key::CtOriginalDaddr(ip.kind());
-        let hosts = self.set(ip.name(sets::HOSTS)).map(|set| {
-            let proto = self.proto();
-            [Stmt::In(vec![peer.clone()], set.name)].into_iter().chain(proto).collect::<Vec<_>>()
-        });
-        let ports = self.set(ip.name(sets::PORTS)).into_iter().flat_map(|set| {
-            // nft knows what a port is only once it knows the protocol.
-            let key = vec![peer.clone(), Key::L4proto, Key::CtOriginalDport];
-            let of = move |proto: &u8| {
-                vec![Stmt::Is(Key::L4proto, Order::Eq, vec![*proto]), Stmt::In(key.clone(), set.name)]
-            };
-            self.fault.proto.numbers().iter().map(of)
-        });
-        let all = |stmts: Vec<Stmt>| translated.iter().cloned().chain(stmts).chain(scope.clone()).collect();
-        hosts.into_iter().chain(ports).map(all).collect()
+        let keys = [Key::CtOriginalDaddr(ip.kind()), Key::CtOriginalDport, other];
+        // nft knows what a port is only once it knows the protocol.
+        let of = |proto: &u8| Some(Stmt::Is(Key::L4proto, Order::Eq, vec![*proto]));
+        let protos: Vec<_> = self.fault.proto.numbers().iter().map(of).collect();
+        self.matches_by(ip, &translated, keys, &protos)
+    }
+
+    /// By these keys of the peer, its port and the other end, behind other conditions; those of ports once for each of
+    /// `protos`.
+    fn matches_by(
+        &self,
+        ip: Ip,
+        before: &[Stmt],
+        [peer, port, other]: [Key; 3],
+        protos: &[Option<Stmt>],
+    ) -> Vec<Vec<Stmt>> {
+        let Some(scope) = self.scope(ip, other) else { return Vec::new() };
+        let host = |set: &Set| [Some(Stmt::In(vec![peer.clone()], set.name)), self.proto()];
+        let port = |set: &Set| Some(Stmt::In(vec![peer.clone(), Key::L4proto, port.clone()], set.name));
+        let hosts = self.set(ip.name(sets::HOSTS)).into_iter().map(host);
+        let ports = self.set(ip.name(sets::PORTS)).into_iter();
+        let ports = ports.flat_map(|set| protos.iter().map(|proto| [proto.clone(), port(set)]));
+        let all = |own: [Option<Stmt>; 2]| before.iter().cloned().chain(own.into_iter().flatten()).chain(scope.clone());
+        hosts.chain(ports).map(|own| all(own).collect()).collect()
     }
 
     /// The condition that the other end is one of `--with`; `None` if no packet of this family is meant.

@@ -29,7 +29,7 @@ pub(crate) fn rows(extent: Extent) -> Result<Vec<Row>> {
 }
 
 fn by_playdead() -> Result<Vec<f64>> {
-    let half = format!("{} ms", HALF.as_millis()).replace(' ', "");
+    let half = format!("{}ms", HALF.as_millis());
     let line = format!("--json flap dead-host 10.99.0.2 --up {half} --down {half} --cycles {CYCLES}");
     let (told, _) = process::output(PLAYDEAD, &words(&line))?;
     let told: Value = serde_json::from_str(&told)?;

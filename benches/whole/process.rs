@@ -50,9 +50,9 @@ pub(crate) fn tell_peak() -> Result<bool> {
     Ok(true)
 }
 
-/// The same with the words of a line.
+/// [`run`] with the words of a line.
 pub(crate) fn line(program: &str, line: &str) -> Result<Took> {
-    run(program, &line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    run(program, &words(line))
 }
 
 /// What it printed, and how long it took in milliseconds.

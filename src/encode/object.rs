@@ -14,7 +14,7 @@ thread_local! {
     static ROOM: RefCell<Vec<u32>> = RefCell::new(vec![0; MESSAGE_ROOM / 4]);
 }
 
-/// A netlink message under construction, or a received one.
+/// A netlink message, header and all.
 pub(super) type Message = Vec<u8>;
 
 macro_rules! object {

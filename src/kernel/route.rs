@@ -64,7 +64,7 @@ pub fn interfaces(ns: &NetNs) -> Result<Vec<Interface>> {
 ///
 /// # Errors
 /// When the namespace cannot be entered, or the kernel does not answer.
-pub fn addresses(ns: &NetNs) -> Result<Vec<(u32, IpNet)>> {
+pub fn addresses(ns: &NetNs) -> Result<Addresses> {
     RouteSocket::open(ns)?.addresses()
 }
 
@@ -109,7 +109,7 @@ impl RouteSocket {
     ///
     /// # Errors
     /// When the kernel refuses, or answers what cannot be read.
-    pub fn addresses(&mut self) -> Result<Vec<(u32, IpNet)>> {
+    pub fn addresses(&mut self) -> Result<Addresses> {
         let replies = self
             .request(&RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP)
             .context("cannot list the addresses")?;

@@ -368,7 +368,8 @@ fn ip_header(packet: &SlicedPacket) -> Option<(IpAddr, IpAddr, String)> {
 
 fn header4(ip: &Ipv4HeaderSlice) -> String {
     let numbered = if ip.identification() == 0 { "no id" } else { "id" };
-    format!("ttl {}{} {numbered} tos {}", ip.ttl(), if ip.dont_fragment() { " DF" } else { "" }, ip.dcp().value())
+    let tos = ip.dcp().value() << 2 | ip.ecn().value();
+    format!("ttl {}{} {numbered} tos {tos}", ip.ttl(), if ip.dont_fragment() { " DF" } else { "" })
 }
 
 fn header6(ip: &Ipv6HeaderSlice) -> String {

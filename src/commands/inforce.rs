@@ -71,9 +71,13 @@ impl InForce {
     /// What the user must know of it: parts that were taken away, devices that it does not know.
     pub(super) fn notes(&self) -> Vec<String> {
         let damage = self.damage().map(|damage| format!("INCOMPLETE: {damage}: apply it again"));
-        let late = (!self.late.is_empty())
-            .then(|| format!("{} came after it: apply it again to have it exact there too", self.late.join(", ")));
-        damage.into_iter().chain(late).collect()
+        damage.into_iter().chain(self.not_exact()).collect()
+    }
+
+    /// By which devices it may differ from the real failure, and what to do about it.
+    pub(super) fn not_exact(&self) -> Option<String> {
+        let late = (!self.late.is_empty()).then(|| self.late.join(", "))?;
+        Some(format!("{late} came after it: apply it again to have it exact there too"))
     }
 
     /// What is amiss with it, if somebody has taken a part of it away.
@@ -278,6 +282,11 @@ pub(super) struct Surveyed {
     pub(super) place: Place,
     pub(super) nft: Nft,
     pub(super) faults: Vec<InForce>,
+}
+
+/// All of their faults.
+pub(super) fn faults_of(surveyed: &[Surveyed]) -> impl Iterator<Item = (&Surveyed, &InForce)> {
+    surveyed.iter().flat_map(|one| one.faults.iter().map(move |fault| (one, fault)))
 }
 
 /// Whether a namespace of somebody else may not be looked into: whatever is in it is not ours.

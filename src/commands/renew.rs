@@ -6,17 +6,14 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use super::cli::{PlaceArgs, RenewArgs};
-use super::inforce::survey;
-use super::{out, place, shown};
+use super::{out, shown, status};
 use crate::encode::Builder;
 use crate::kernel::nft::is_race;
 use crate::rules::renewed;
 
 pub(super) fn run(args: &PlaceArgs, renew: &RenewArgs, json: bool) -> Result<ExitCode> {
-    let named = place::is_named(args);
-    let places = if named { place::resolve(args)? } else { place::everywhere()? };
     let mut places_renewed = Vec::new();
-    for surveyed in survey(places, !named)? {
+    for surveyed in status::look(args)? {
         for fault in surveyed.faults.iter().filter(|fault| fault.name == renew.name) {
             if fault.meta.lease.is_none() {
                 let until =

@@ -9,7 +9,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::cli::{PlaceArgs, StatusArgs};
-use super::inforce::{Hits, InForce, Surveyed, survey};
+use super::inforce::{Hits, InForce, Surveyed, faults_of, survey};
 use super::{out, place, shown, table};
 use crate::kernel::owner;
 
@@ -30,12 +30,10 @@ pub(super) fn look(args: &PlaceArgs) -> Result<Vec<Surveyed>> {
 }
 
 fn document(found: &[Surveyed]) -> Value {
-    let faults: Vec<_> = found
-        .iter()
-        .flat_map(|surveyed| surveyed.faults.iter().map(move |fault| (surveyed, fault)))
-        .map(|(surveyed, fault)| shown::in_force(&surveyed.place.label, fault, holder(surveyed, fault)))
-        .collect();
-    json!({ "format": shown::FORMAT, "faults": faults })
+    let shown = |(surveyed, fault): (&Surveyed, &InForce)| {
+        shown::in_force(&surveyed.place.label, fault, holder(surveyed, fault))
+    };
+    json!({ "format": shown::FORMAT, "faults": faults_of(found).map(shown).collect::<Vec<_>>() })
 }
 
 fn holder(surveyed: &Surveyed, fault: &InForce) -> Option<u32> {
@@ -45,9 +43,7 @@ fn holder(surveyed: &Surveyed, fault: &InForce) -> Option<u32> {
 fn text(found: &[Surveyed]) -> String {
     let header = ["PLACE", "NAME", "KIND", "PEERS", "SINCE", "ENDS", "HIT TO PEER", "HIT FROM PEER"];
     let mut table = table::new(header);
-    for surveyed in found {
-        table.add_rows(surveyed.faults.iter().map(|fault| row(surveyed, fault)));
-    }
+    table.add_rows(faults_of(found).map(|(surveyed, fault)| row(surveyed, fault)));
     if table.is_empty() {
         return "nothing is in force\n".into();
     }
@@ -56,12 +52,11 @@ fn text(found: &[Surveyed]) -> String {
 
 /// Below the table, a line each.
 fn notes(found: &[Surveyed]) -> Vec<String> {
-    let all = found.iter().flat_map(|surveyed| surveyed.faults.iter().map(move |fault| (&surveyed.place.label, fault)));
-    let of = |(place, fault): (&String, &InForce)| {
-        let (place, name) = (place.clone(), fault.name.clone());
+    let of = |(surveyed, fault): (&Surveyed, &InForce)| {
+        let (place, name) = (surveyed.place.label.clone(), fault.name.clone());
         fault.notes().into_iter().map(move |note| format!("{name} in {place}: {note}\n"))
     };
-    all.flat_map(of).collect()
+    faults_of(found).flat_map(of).collect()
 }
 
 fn row(surveyed: &Surveyed, fault: &InForce) -> [String; 8] {

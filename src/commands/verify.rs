@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::cli::{PlaceArgs, duration};
-use super::inforce::{Hits, InForce, Surveyed, read};
+use super::inforce::{Hits, InForce, Surveyed, faults_of, read};
 use super::place::{self, Place};
 use super::{Usage, nodes, out, peers, probe, status, verify_text};
 use crate::model::observation::{Observation, Probe};
@@ -111,7 +111,7 @@ pub(super) fn run(args: &PlaceArgs, verify: &VerifyArgs, json: bool) -> Result<E
 }
 
 fn choose<'a>(surveyed: &'a [Surveyed], names: &[Name]) -> Result<Vec<(&'a Surveyed, &'a InForce)>> {
-    let all = || surveyed.iter().flat_map(|surveyed| surveyed.faults.iter().map(move |fault| (surveyed, fault)));
+    let all = || faults_of(surveyed);
     if let Some(name) = names.iter().find(|name| !all().any(|(_, fault)| fault.name == **name)) {
         bail!("no fault called {name} is in force there (playdead status lists those that are)");
     }
@@ -134,11 +134,7 @@ fn one(surveyed: &Surveyed, fault: &InForce, from: &[Place], how: &VerifyArgs) -
         return Ok(verified);
     }
     verified.differs.extend(fault.damage());
-    if !fault.late.is_empty() {
-        verified
-            .notes
-            .push(format!("{} came after it: apply it again to have it exact there too", fault.late.join(", ")));
-    }
+    verified.notes.extend(fault.not_exact());
     let expect = match expected(fault) {
         Ok(expect) => expect,
         Err(why) => {

@@ -9,7 +9,6 @@ mod talk;
 
 use std::fmt;
 use std::process::ExitCode;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, anyhow, bail};
@@ -18,7 +17,7 @@ use serde_json::{Value, json};
 use super::hold::Signals;
 use super::partition::{self, PartitionArgs};
 use super::share::{Part, Share};
-use super::{Usage, is_of, out, shown};
+use super::{Usage, at_once, is_of, out, shown};
 use crate::cluster::{self, Node, Seat};
 use crate::kernel::{Missing, timer};
 use crate::model::{Fault, Lifetime, Partition};
@@ -257,13 +256,6 @@ fn prepare(talks: Vec<Talk>, parts: &[Part]) -> Result<Vec<Ready>> {
         }
     });
     all(names.into_iter().zip(at_once(preparing.collect())).collect())
-}
-
-fn at_once<T: Send>(tasks: Vec<impl FnOnce() -> Result<T> + Send>) -> Vec<Result<T>> {
-    thread::scope(|scope| {
-        let threads: Vec<_> = tasks.into_iter().map(|task| scope.spawn(task)).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))).collect()
-    })
 }
 
 /// All of them, or a line for each that failed and one error for all.

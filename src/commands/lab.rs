@@ -7,12 +7,12 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::at_once;
 use crate::kernel::Missing;
 use crate::kernel::machine::{Capability, Rights};
 use crate::lab::{self, DEFAULT_NAME, Layout, MOST_MEMBERS, Node, Options};
@@ -178,10 +178,8 @@ fn on_each(
     act: impl Fn(&Node) -> Result<Option<u32>> + Sync,
 ) -> Result<ExitCode> {
     let nodes = nodes.nodes.iter().map(|name| lab::node(lab, name)).collect::<Result<Vec<_>>>()?;
-    let results: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = nodes.iter().map(|node| scope.spawn(|| act(node))).collect();
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))).collect()
-    });
+    let act = &act;
+    let results = at_once(nodes.iter().map(|node| move || act(node)).collect());
     let pids: Vec<_> =
         nodes.iter().zip(&results).filter_map(|(node, result)| Some((node, *result.as_ref().ok()?))).collect();
     let text = if json { show::done_json(done, &pids) } else { show::done_text(done, &pids) };

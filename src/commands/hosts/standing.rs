@@ -5,8 +5,9 @@ use std::process::Stdio;
 use anyhow::{Result, bail};
 
 use super::talk::playdead;
-use super::{Done, Ready, at_once};
+use super::{Done, Ready};
 use crate::cluster::no_ssh;
+use crate::commands::at_once;
 use crate::commands::inforce::sum;
 use crate::commands::share::Replaced;
 

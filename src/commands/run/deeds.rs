@@ -1,6 +1,5 @@
 //! What is done to the processes and cables of nodes, and put right.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
@@ -8,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use super::player::{Failure, Player};
 use super::undo::{NotEnded, Undo, carry_out_all};
 use super::world::World;
-use crate::commands::{heal, hosts};
+use crate::commands::{at_once, heal, hosts};
 use crate::record::{Event, Record};
 use crate::scenario::file::Verb;
 
@@ -25,10 +24,7 @@ impl Player<'_> {
         }
         let deeds = nodes.iter().map(|node| self.world.deed(node, verb)).collect::<Result<Vec<_>>>()?;
         let give_up = || self.stop.is_told();
-        let done: Vec<_> = thread::scope(|scope| {
-            let doing: Vec<_> = deeds.iter().map(|deed| scope.spawn(|| deed.carry_out(&give_up))).collect();
-            doing.into_iter().map(|d| d.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))).collect()
-        });
+        let done = at_once(deeds.iter().map(|deed| || deed.carry_out(&give_up)).collect());
         let mut failed = Ok(());
         for (((node, deed), added), done) in nodes.iter().zip(&deeds).zip(added).zip(done) {
             match done {

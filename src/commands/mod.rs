@@ -81,7 +81,7 @@ pub fn run() -> ExitCode {
         out::error("nothing is behind `--`: is a variable empty? write a COMMAND, or leave `--` out");
         return ExitCode::from(2);
     }
-    let done = dispatch(&cli);
+    let done = dispatch(cli);
     crate::cluster::close_connections();
     done.unwrap_or_else(|error| {
         let bound = is_of::<Missing>(&error) && privilege::is_bound();
@@ -128,7 +128,9 @@ fn one_line(error: &clap::Error) -> String {
     said.join(" ").trim_start_matches("error: ").to_owned()
 }
 
-fn dispatch(cli: &Cli) -> Result<ExitCode> {
+fn dispatch(mut cli: Cli) -> Result<ExitCode> {
+    cli.place = nodes::places(&cli)?;
+    let cli = &cli;
     let (place, json) = (&cli.place, cli.json);
     if let Some(code) = hosts::elsewhere(cli)? {
         return Ok(code);

@@ -6,9 +6,9 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use super::Usage;
-use super::cli::PlaceArgs;
+use super::cli::{Cli, PlaceArgs, Verb};
 use super::lab::lab_name;
-use super::{peers, place};
+use super::{out, peers, place};
 use crate::cluster::{self, From, Node, Seat};
 use crate::model::{Host, PeerSpec};
 
@@ -31,6 +31,27 @@ pub(super) fn of(place: &PlaceArgs, cluster: &ClusterArgs) -> Result<Vec<Node>> 
 /// The nodes of a file. One that is wrong is wrong usage.
 pub(super) fn of_file(file: &Path) -> Result<Vec<Node>> {
     cluster::read_nodes(file).map_err(|error| Usage(format!("{error:#}")).into())
+}
+
+/// The places that were typed. What looks at faults or ends them looks at all nodes of a file if none is named, and not
+/// beyond them; those that have gone have none.
+pub(super) fn places(cli: &Cli) -> Result<PlaceArgs> {
+    let mut args = cli.place.clone();
+    let is_about_faults = matches!(cli.verb, Verb::Heal(_) | Verb::Renew(_) | Verb::Status(_) | Verb::Verify(_));
+    let Some(file) = args.nodes.as_ref().filter(|_| is_about_faults && !place::is_named(&args)) else {
+        return Ok(args);
+    };
+    for node in of_file(file)? {
+        let Some(place) = &node.place else { continue };
+        match place.open() {
+            Err(error) if node.ssh().is_none() => out::note(&format!("left out: node {}: {error:#}", node.name)),
+            _ => args.node.push(node.name),
+        }
+    }
+    if args.node.is_empty() {
+        bail!("no node of {} is there", file.display());
+    }
+    Ok(args)
 }
 
 /// Nodes as places to ask from.

@@ -67,8 +67,13 @@ pub(super) fn document(place: &str, fault: &Fault) -> Value {
         "with": fault.with,
         "direction": fault.direction.name(),
         "proto": fault.proto.name(),
-        "since": fault.since,
+        "since": since(&fault.since),
     })
+}
+
+/// To the second.
+pub(super) fn since(exact: &str) -> String {
+    exact.split_once('.').map_or(exact.to_owned(), |(second, _)| format!("{second}Z"))
 }
 
 fn peer(peer: &Target) -> Value {

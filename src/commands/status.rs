@@ -77,7 +77,7 @@ fn row(surveyed: &Surveyed, fault: &InForce) -> [String; 8] {
         fault.name.to_string(),
         kind,
         peers,
-        fault.meta.since.clone(),
+        shown::since(&fault.meta.since),
         ends(surveyed, fault),
         hits(fault.to),
         hits(fault.from),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use anyhow::{Error, Result, anyhow};
 use super::closing::Closed;
 use super::inforce::{InForce, read};
 use super::plan::{Planned, Plans};
-use super::transaction::{self, is_met, undo};
+use super::transaction::{self, PATIENCE, is_met, own, undo};
 use super::written::{Written, unchanged};
 use crate::encode::{Builder, Finalized};
-use crate::kernel::nft::{Nft, is_race};
+use crate::kernel::nft::{Nft, Refused, is_race};
 use crate::model::{Kind, Name};
 
 /// What was written.
@@ -29,8 +29,6 @@ pub(super) struct Together {
 
 /// So many places are prepared at once: a kernel that only checks a transaction waits for a grace period of RCU.
 const PREPARED_AT_ONCE: usize = 32;
-/// How long all is made anew because somebody else changes the same in between.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// The same behind the instant of several hosts: whoever told it does not listen for much longer.
 const BEHIND_INSTANT: Duration = Duration::from_secs(1);
 /// At most so long is waited before that, each time another while, so that two who meet do not meet again.
@@ -47,13 +45,14 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The first refusal; nothing has changed then.
 pub(super) fn write(planned: Plans, replace: bool) -> Result<Together> {
     let alone = planned.len() == 1;
-    let writer = Writer { planned: &planned, replace, elsewhere: &BTreeSet::new(), alone };
+    let writer = Writer { planned: &planned, replace, elsewhere: &BTreeSet::new(), alone, stages: !alone };
     let done = patiently(PATIENCE, || writer.commit(writer.prepare()?))?;
     Ok(Together::of(planned, done))
 }
 
 /// The same, but shares of partitions with the names in `gone`, which is of another host's, go as well; and once all is
-/// compiled and checked, `ready` is called before it is committed.
+/// compiled and checked, `ready` is called before it is committed. Until then nothing is written: it may take long, and
+/// who is killed meanwhile is to leave nothing.
 ///
 /// # Errors
 /// The first refusal, or that of `ready`; nothing has changed then.
@@ -63,7 +62,7 @@ pub(super) fn write_when(
     gone: &BTreeSet<Name>,
     ready: impl FnOnce() -> Result<()>,
 ) -> Result<Together> {
-    let writer = Writer { planned: &planned, replace, elsewhere: gone, alone: false };
+    let writer = Writer { planned: &planned, replace, elsewhere: gone, alone: false, stages: false };
     let prepared = patiently(PATIENCE, || writer.prepare())?;
     if let Err(error) = ready() {
         return Err(writer.undo(&prepared, error));
@@ -134,6 +133,8 @@ struct Writer<'a> {
     elsewhere: &'a BTreeSet<Name>,
     /// There is one place only, and no moment to wait for.
     alone: bool,
+    /// What can be is written before the moment, with shut gates.
+    stages: bool,
 }
 
 impl Writer<'_> {
@@ -168,9 +169,9 @@ impl Writer<'_> {
         let took = start.elapsed();
         // Of other kinds more counts from the moment at which it is written.
         let staged =
-            !self.alone && replaced.is_empty() && planned.fault.kind == Kind::DeadHost && planned.rules.has_gates();
+            self.stages && replaced.is_empty() && planned.fault.kind == Kind::DeadHost && planned.rules.has_gates();
         let batch = match () {
-            () if staged => stage(planned, nft),
+            () if staged => stage(planned, nft).inspect_err(|_| drop(undo(planned, nft, &[]))),
             () if self.alone => Ok(batch.finalize()),
             () => checked(batch, nft),
         };
@@ -182,7 +183,8 @@ impl Writer<'_> {
         let commit = |((planned, nft), one): &(&(Planned, Arc<Nft>), &Option<Prepared>)| {
             let Some(one) = one else { return Ok(None) };
             let start = Instant::now();
-            nft.commit(&one.batch).map_err(|error| in_place(planned, error))?;
+            let done = if one.staged { open(planned, nft, &one.batch) } else { nft.commit(&one.batch) };
+            done.map_err(|error| in_place(planned, error))?;
             Ok(Some(Committed { took: start.elapsed(), at: Instant::now() }))
         };
         // More threads than processors only take them from each other.
@@ -213,11 +215,30 @@ impl Writer<'_> {
 
 /// Writes it with shut gates, and gives what opens them. That the kernel takes it is the check.
 fn stage(planned: &Planned, nft: &Nft) -> Result<Finalized> {
-    let [mut shut, mut open] = [(); 2].map(|()| Builder::new(planned.vantage.loopback));
+    let mut shut = Builder::new(planned.vantage.loopback);
     shut.add_shut(&planned.rules);
-    open.open(&planned.rules);
     nft.commit(&shut.finalize())?;
-    Ok(open.finalize())
+    opening(planned, nft)
+}
+
+/// What opens its gates, unless something else changes before: they are known by name only, and could be another's then.
+fn opening(planned: &Planned, nft: &Nft) -> Result<Finalized> {
+    let mut open = Builder::new(planned.vantage.loopback);
+    open.only_in(nft.generation()?);
+    open.open(&planned.rules);
+    match own(planned, nft)? {
+        Some(_) => Ok(open.finalize()),
+        None => Err(Refused::gone(&planned.fault.name.table()).into()),
+    }
+}
+
+fn open(planned: &Planned, nft: &Nft, opening_first: &Finalized) -> Result<()> {
+    let until = Instant::now() + PATIENCE;
+    let mut done = nft.commit(opening_first);
+    while done.as_ref().is_err_and(is_race) && Instant::now() < until {
+        done = nft.commit(&opening(planned, nft)?);
+    }
+    done
 }
 
 fn checked(batch: Builder, nft: &Nft) -> Result<Finalized> {
@@ -239,26 +260,24 @@ fn apart<T>(results: Vec<Result<Option<T>>>) -> (Vec<Option<T>>, Option<Error>) 
     (fine.collect(), first)
 }
 
-/// Does it for all, at most so many at once, beginning together.
+/// Does it for all, at most so many at once.
 fn in_each<T: Sync, R: Send>(all: &[T], at_once: usize, f: impl Fn(&T) -> Result<R> + Sync) -> Vec<Result<R>> {
-    if let [one] = all {
-        return vec![f(one)];
-    }
-    let threads = at_once.min(all.len());
-    let (next, barrier) = (AtomicUsize::new(0), Barrier::new(threads));
+    let next = AtomicUsize::new(0);
     let results: Vec<_> = all.iter().map(|_| Mutex::new(None)).collect();
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                barrier.wait();
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(one) = all.get(number) else { break };
-                    let result = f(one);
-                    *results[number].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-                }
-            });
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(one) = all.get(number) else { break };
+            let result = f(one);
+            *results[number].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         }
+    };
+    thread::scope(|scope| {
+        for _ in 1..at_once.min(all.len()) {
+            // Where there may be no more threads, fewer do it all.
+            let _ = thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
     });
     let results = results.into_iter().map(|result| result.into_inner().unwrap_or_else(PoisonError::into_inner));
     results.map(|result| result.unwrap_or_else(|| Err(anyhow!("a thread panicked")))).collect()

@@ -1,6 +1,7 @@
 //! The transaction that puts a fault in force in one place, and the one that takes it back.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -12,15 +13,15 @@ use crate::kernel::owner;
 use crate::model::{Fault, Lifetime, Name, meet};
 use crate::rules::compile;
 
+/// How long a transaction is made anew because somebody else changes the same in between.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The one that puts the fault in force, and the faults that it takes away for it: with `replace` those that it meets,
 /// and shares of the partitions in `gone`.
 pub(super) fn make(plan: &Planned, nft: &Nft, replace: bool, gone: &BTreeSet<Name>) -> Result<(Builder, Vec<InForce>)> {
     let fault = &plan.fault;
     let mut batch = Builder::new(plan.vantage.loopback);
-    if replace {
-        // What it has to make room for may have come since it was read.
-        batch.only_in(nft.generation()?);
-    }
+    let generation = nft.generation()?;
     let tables = Tables::read(nft)?;
     if tables.is_foreign(&fault.name) {
         let table = fault.name.table();
@@ -32,6 +33,10 @@ pub(super) fn make(plan: &Planned, nft: &Nft, replace: bool, gone: &BTreeSet<Nam
     there.retain(|other| is_met(other, fault) || (gone.contains(&other.name) && other.meta.is_share()));
     for other in &there {
         check_replaceable(plan, nft, other, replace)?;
+    }
+    if replace || !there.is_empty() {
+        // What it makes room for may have come, or have become another's, since it was read.
+        batch.only_in(generation);
     }
     for other in &there {
         other.families.iter().for_each(|family| batch.delete_table(*family, &other.name.table()));
@@ -72,15 +77,26 @@ fn check_replaceable(plan: &Planned, nft: &Nft, other: &InForce, replace: bool) 
     bail!("{name} is in force in {place} and {ends}: use --replace to give it another lifetime, or another --name")
 }
 
-/// Takes back what was written, and puts back what was there.
+/// What is there of the fault as it was written by this plan; nothing once somebody else has taken it away, or has put
+/// another one of that name in its place.
+pub(super) fn own(plan: &Planned, nft: &Nft) -> Result<Option<InForce>> {
+    let is_own = |there: &InForce| there.name == plan.fault.name && there.meta.since == plan.fault.since;
+    Ok(Tables::read(nft)?.outline().into_iter().find(is_own))
+}
+
+/// Takes back what was written, and puts back what was there. What is another's by now stays.
 pub(super) fn undo(plan: &Planned, nft: &Nft, replaced: &[InForce]) -> Result<()> {
-    let mut batch = Builder::new(plan.vantage.loopback);
-    plan.rules.tables.iter().for_each(|table| batch.delete_table(table.family, &table.name));
-    let before = replaced.iter().filter(|before| before.is_active());
-    before.for_each(|before| batch.add(&compile(&before.fault(), &plan.vantage)));
-    match nft.commit(&batch.finalize()) {
-        // Somebody else has taken it away.
-        Err(error) if replaced.is_empty() && is_race(&error) => Ok(()),
-        done => done.with_context(|| format!("place {}", plan.place.label)),
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let mut batch = Builder::new(plan.vantage.loopback);
+        batch.only_in(nft.generation()?);
+        let Some(there) = own(plan, nft)? else { return Ok(()) };
+        there.families.iter().for_each(|family| batch.delete_table(*family, &there.name.table()));
+        let before = replaced.iter().filter(|before| before.is_active());
+        before.for_each(|before| batch.add(&compile(&before.fault(), &plan.vantage)));
+        match nft.commit(&batch.finalize()) {
+            Err(error) if is_race(&error) && Instant::now() < until => {}
+            done => return done.with_context(|| format!("place {}", plan.place.label)),
+        }
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result};
 use serde_json::Value;
 
-use super::inforce::{InForce, Tables, complete};
+use super::inforce::{InForce, complete};
 use super::plan::Planned;
-use super::transaction::undo;
+use super::transaction::{own, undo};
 use super::{closing, heal, shown};
 use crate::kernel::nft::Nft;
 use crate::model::Lifetime;
@@ -49,8 +49,7 @@ impl Written {
     }
 
     fn outline(&self) -> Result<Option<InForce>> {
-        let there = Tables::read(&self.nft)?.outline();
-        Ok(there.into_iter().find(|there| there.name == self.planned.fault.name))
+        own(&self.planned, &self.nft)
     }
 
     /// What is printed of it as text.

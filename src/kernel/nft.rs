@@ -44,6 +44,11 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Refused {
+    /// What the kernel would say of a table that is no longer there.
+    pub fn gone(table: &str) -> Self {
+        Self { errno: Errno::ENOENT, what: format!("table {table}") }
+    }
+
     /// Whether somebody else was faster: what was to be made is there, what was to be deleted or filled is gone, or
     /// it belongs to another process by now (EPERM for a table; who has no rights at all cannot begin a batch).
     pub fn is_race(&self) -> bool {

@@ -245,7 +245,7 @@ mod tests {
                 kind,
                 direction: Direction::From,
                 proto: Proto::Tcp,
-                since: "2026-11-30T05:00:00Z".into(),
+                since: "2026-11-30T05:00:00.123456Z".into(),
                 lease: Some(Duration::from_secs(366 * 86_400)),
                 digest: u32::MAX,
                 tables: 4,

@@ -146,7 +146,10 @@ fn members(place: &Place, endpoint: &str, which: Members) -> Result<Vec<Value>> 
         Members::Others => member["ID"] != *asked,
     });
     if members.is_empty() {
-        bail!("the cluster at {endpoint} has no such member now");
+        match which {
+            Members::Leader => bail!("the cluster at {endpoint} has no leader now"),
+            _ => bail!("the cluster at {endpoint} has no such member now"),
+        }
     }
     Ok(std::mem::take(members))
 }

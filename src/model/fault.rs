@@ -59,6 +59,10 @@ impl FromStr for Name {
         if text.is_empty() || text.len() > 100 || !text.chars().all(plain) {
             return Err(format!("{text:?} is not a name for a fault: use 1 to 100 letters, digits, '-', '_' or '.'"));
         }
+        // `heal -x` would not be about a fault called -x.
+        if text.starts_with('-') {
+            return Err(format!("{text:?} is not a name for a fault: it would be taken for an option"));
+        }
         Ok(Self(text.into()))
     }
 }

@@ -2,7 +2,36 @@
 //! are farther apart than elsewhere.
 
 use std::env;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// As long as this one sleeps.
+const NAP: Duration = Duration::from_millis(5);
+
+/// How late a thread woke at most that only sleeps, while something ran: what is as late proves nothing.
+pub(crate) fn stall_during<T>(run: impl FnOnce() -> T) -> (T, Duration) {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut latest = Duration::ZERO;
+            while !is_over.load(Ordering::Relaxed) {
+                let asleep = Instant::now();
+                thread::sleep(NAP);
+                latest = latest.max(asleep.elapsed().saturating_sub(NAP));
+            }
+            latest
+        });
+        let done = run();
+        is_over.store(true, Ordering::Relaxed);
+        (done, watch.join().unwrap())
+    })
+}
+
+/// Whether a machine that stood still so long can have made the difference: half of what times may be apart.
+pub(crate) fn is_stalled(stall: Duration) -> bool {
+    stall.as_secs_f64() * 1e3 > bound_ms() / 2.0
+}
 
 /// `PLAYDEAD_FIDELITY_MS`: two times are the same within so many milliseconds.
 const BOUND: &str = "PLAYDEAD_FIDELITY_MS";

@@ -14,6 +14,8 @@ use crate::record::{Later, Record, record};
 /// How often a row is measured again, alone, because the outcomes agree and something else differs without a name: the
 /// machine has other things to do, and a difference that is one shows every time.
 const REPEATS: u32 = 2;
+/// The same at most, where the machine stood still in some of them: those do not count.
+const TRIES: u32 = 8;
 /// Held by all rows at once, or by one that is measured again.
 static MACHINE: RwLock<()> = RwLock::new(());
 /// Where the results go, one file a row.
@@ -37,7 +39,8 @@ fn measure(failure: &'static Failure, location: Location) -> Vec<Result> {
         let _beside_others = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
         compared(failure, location, vantages)
     };
-    for _ in 0..REPEATS {
+    let (mut repeats, mut tries) = (0, 0);
+    while repeats < REPEATS && tries < TRIES {
         let differs =
             |vantage: &Vantage| results.iter().any(|(cell, result)| cell.vantage == *vantage && is_again(result));
         let again: Vec<_> = vantages.iter().copied().filter(differs).collect();
@@ -45,7 +48,10 @@ fn measure(failure: &'static Failure, location: Location) -> Vec<Result> {
             break;
         }
         let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
-        for (cell, fresh) in compared(failure, location, &again) {
+        let (fresh, stall) = pace::stall_during(|| compared(failure, location, &again));
+        tries += 1;
+        repeats += u32::from(!pace::is_stalled(stall));
+        for (cell, fresh) in fresh {
             let (_, old) = results.iter_mut().find(|(known, _)| *known == cell).unwrap();
             if is_again(old) {
                 *old = Result { repeats: old.repeats + 1, ..fresh };

@@ -55,7 +55,8 @@ pub struct PlaceArgs {
     /// A node of the running lab (NODE, or LAB/NODE) or of the file of --nodes [repeatable].
     #[arg(long, global = true, value_name = "NODE")]
     pub node: Vec<String>,
-    /// A file with a [nodes] table: who is meant by --node, and by verbs that are about a whole cluster.
+    /// A file with a [nodes] table: who is meant by --node, and by verbs that are about a whole cluster. `heal`, `renew`,
+    /// `status` and `verify` without a place look at all of its nodes, and not beyond them.
     #[arg(id = "nodes-file", long = "nodes", global = true, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
     /// The namespace that playdead runs in, as a place of this name: what is another host to whoever started it there.

@@ -2,10 +2,10 @@
 //! of it; it is listed, and can be healed; and what a process holds is gone with it.
 //!
 //! A trial is a command. It is run again and again under `ptrace` and killed at the beginning of one system call, of
-//! whichever of its threads: that call is not made any more. `PLAYDEAD_CRASH=all` (10 minutes) kills it at each in turn until it ends
-//! by itself (`run` and `lab`, which take a second each time: at each that can change something outside, and at the one
-//! behind it); `PLAYDEAD_CRASH=N` kills each command at N of them. Else it is killed at a few, mostly beside calls that
-//! change something.
+//! whichever of its threads: that call is not made any more. `PLAYDEAD_CRASH=all` (10 minutes) kills it at each in turn
+//! until it ends by itself (`run` and `lab`, which take a second each time: at each that can change something outside, and
+//! at the one behind it); `PLAYDEAD_CRASH=N` kills each command at N of them. Else it is killed at a few, mostly beside
+//! calls that change something.
 
 mod faults;
 mod labs;

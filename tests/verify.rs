@@ -133,6 +133,13 @@ fn a_fault_that_the_look_never_met_differs() {
 }
 
 #[test]
+fn what_is_dropped_on_its_way_from_a_peer_that_says_nothing_is_not_judged() {
+    let segment = Segment::new();
+    segment.playdead(At::Client, "dead-host 10.99.0.9 --direction from");
+    assert_exit(&segment.verify(At::Client, ""), 1, "it hit no packet of the look: the peer sent none");
+}
+
+#[test]
 fn a_prefix_is_looked_at_by_an_address_that_is_named_in_it() {
     let segment = Segment::new();
     let _server = segment.serve();

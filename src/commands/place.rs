@@ -36,9 +36,7 @@ pub(super) fn resolve(args: &PlaceArgs) -> Result<Vec<Place>> {
     for name in &args.container {
         places.push(Place { label: format!("container {name}"), ns: container::namespace(name)? });
     }
-    for name in &args.node {
-        places.push(node(args, name)?);
-    }
+    places.extend(nodes(args)?);
     if let Some(label) = &args.here {
         places.push(Place { label: label.clone(), ns: NetNs::current()? });
     }
@@ -62,16 +60,22 @@ pub(super) fn called(name: &str) -> Result<Place> {
     Ok(Place { label: node.netns.clone(), ns: node.namespace()? })
 }
 
-/// A node of the file, if one is given, else of the running lab.
-fn node(args: &PlaceArgs, name: &str) -> Result<Place> {
-    let Some(file) = &args.nodes else {
+/// The nodes that were named: of the file, if one is given, else of the running lab.
+fn nodes(args: &PlaceArgs) -> Result<Vec<Place>> {
+    let of_lab = |name: &String| {
         let node = crate::lab::node(None, name)?;
-        return Ok(Place { label: node.netns.clone(), ns: node.namespace()? });
+        Ok(Place { label: node.netns.clone(), ns: node.namespace()? })
+    };
+    let Some(file) = args.nodes.as_ref().filter(|_| !args.node.is_empty()) else {
+        return args.node.iter().map(of_lab).collect();
     };
     let nodes = nodes::of_file(file)?;
-    let place = cluster::by_name(&nodes, name).map_err(Usage)?.place.as_ref();
-    let place = place.with_context(|| format!("{}: the node {name} has no place", file.display()))?;
-    Ok(Place { label: place.to_string(), ns: place.open().with_context(|| format!("node {name}"))? })
+    let of_file = |name: &String| {
+        let place = cluster::by_name(&nodes, name).map_err(Usage)?.place.as_ref();
+        let place = place.with_context(|| format!("{}: the node {name} has no place", file.display()))?;
+        Ok(Place { label: place.to_string(), ns: place.open().with_context(|| format!("node {name}"))? })
+    };
+    args.node.iter().map(of_file).collect()
 }
 
 /// Whether a place was named.

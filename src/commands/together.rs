@@ -29,7 +29,7 @@ pub(super) struct Together {
 
 /// So many places are prepared at once: a kernel that only checks a transaction waits for a grace period of RCU.
 const PREPARED_AT_ONCE: usize = 32;
-/// The same behind the instant of several hosts: whoever told it does not listen for much longer.
+/// How long all is made anew behind the instant of several hosts: whoever told it does not listen for much longer.
 const BEHIND_INSTANT: Duration = Duration::from_secs(1);
 /// At most so long is waited before that, each time another while, so that two who meet do not meet again.
 const PAUSE: Duration = Duration::from_millis(20);

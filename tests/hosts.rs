@@ -153,7 +153,7 @@ fn if_one_host_fails_the_others_are_healed() {
         let controller = hosts.start("x", &line);
         let start = Instant::now();
         let part = loop {
-            assert!(start.elapsed() < Duration::from_secs(10), "b has no part");
+            assert!(start.elapsed() < Duration::from_secs(60), "b has no part");
             if let Some(part) = hosts.process("b", "playdead --here b share") {
                 break part;
             }
@@ -298,7 +298,7 @@ fn the_leader_of_a_cluster_on_three_hosts_is_found_and_isolated() {
             if so(&seen) {
                 return seen;
             }
-            assert!(start.elapsed() < Duration::from_secs(40), "never {what}: {seen}");
+            assert!(start.elapsed() < Duration::from_secs(60), "never {what}: {seen}");
         }
     };
     let through = |seen: &serde_json::Value| seen["quorum"]["through"].as_array().unwrap().len();
@@ -386,7 +386,7 @@ fn a_scenario_that_is_interrupted_heals_on_other_hosts() {
     let controller = hosts.start("x", &format!("run {}", scenario(&hosts, steps)));
     let start = Instant::now();
     while !hosts.has_process("b", "sleep 4323") {
-        assert!(start.elapsed() < Duration::from_secs(20), "it never comes to that");
+        assert!(start.elapsed() < Duration::from_secs(60), "it never comes to that");
     }
     let kinds: [Vec<String>; 3] = THREE.map(|host| {
         let status = hosts.json("x", &format!("--netns {} status", hosts.ns(host)));
@@ -408,7 +408,7 @@ fn of_a_scenario_that_is_killed_only_leases_are_left() {
     let controller = hosts.start("x", &format!("run {}", scenario(&hosts, steps)));
     let start = Instant::now();
     while !hosts.has_process("b", "sleep 4322") {
-        assert!(start.elapsed() < Duration::from_secs(20), "it never comes to that");
+        assert!(start.elapsed() < Duration::from_secs(60), "it never comes to that");
     }
     assert!(hosts.connects("a", "c").is_err() && hosts.connects("b", "c").is_err());
     controller.end(Signal::SIGKILL);
@@ -482,7 +482,7 @@ fn a_fault_that_cuts_the_session_by_which_it_is_made_is_refused() {
     assert!(by_session(&hosts, &script).status.success());
     let start = Instant::now();
     while !std::fs::read_to_string(&orphan).is_ok_and(|said| said.ends_with('\n')) {
-        assert!(start.elapsed() < Duration::from_secs(5), "nothing was said");
+        assert!(start.elapsed() < Duration::from_secs(60), "nothing was said");
     }
     // The session has ended by then: there is nothing left to be cut.
     assert_eq!(std::fs::read_to_string(&orphan).unwrap().trim(), "");

@@ -63,7 +63,7 @@ impl Lab {
     fn wait_for(&self, what: &str, so: impl Fn(&Value) -> bool, name: &str) {
         let start = Instant::now();
         while !so(&self.node(name)) {
-            assert!(start.elapsed() < Duration::from_secs(20), "{name} never {what}: {}", self.node(name));
+            assert!(start.elapsed() < Duration::from_secs(60), "{name} never {what}: {}", self.node(name));
             std::thread::sleep(Duration::from_millis(100));
         }
     }

@@ -54,7 +54,7 @@ impl Alone {
     /// Starts a holder, and waits until it says that the fault is in force.
     fn hold(&self, words: &[&str]) -> Child {
         let mut child = self.command(words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        self.wait_until(true, Duration::from_secs(5));
+        self.wait_until(true, Duration::from_secs(60));
         assert!(child.try_wait().unwrap().is_none(), "{words:?} has ended already");
         child
     }

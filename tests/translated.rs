@@ -107,7 +107,7 @@ impl Published {
 
     /// Neighbour discovery goes on once a second, so what has just been plugged in or healed takes a while.
     fn everybody_is_served(&self, when: &str) {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(60);
         for (from, to) in ["client", "host"].into_iter().flat_map(|from| PUBLISHED.map(|to| (from, to))) {
             while let Err(error) = self.connect(from, to) {
                 assert!(Instant::now() < deadline, "{when}: from the {from} to {to}: {error}");

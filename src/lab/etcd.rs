@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 
 use super::nodes::Node;
 use super::plan::{Layout, Role};
-use super::process::{Process, wait_until};
+use super::process::{DYING, Process, wait_until};
 
 const PEER_PORT: u16 = 2380;
 /// How long a signal may take to act.
@@ -204,7 +204,7 @@ pub fn start(node: &Node) -> Result<u32> {
 pub fn kill(node: &Node) -> Result<u32> {
     let process = required(node)?;
     process.signal(Signal::SIGKILL)?;
-    process.wait_for_end(AT_ONCE)?;
+    process.wait_for_end(DYING)?;
     Ok(process.pid)
 }
 

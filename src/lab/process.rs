@@ -12,6 +12,8 @@ use nix::unistd::Pid;
 use crate::kernel::netns::NetNs;
 
 const POLL: Duration = Duration::from_millis(5);
+/// How long a killed process may take to end: one that waits for a disk ends once that has answered.
+pub(super) const DYING: Duration = Duration::from_secs(30);
 
 /// A process whose network namespace is a certain one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,16 +150,20 @@ pub(super) fn wait_until(patience: Duration, mut so: impl FnMut() -> bool) -> bo
     }
 }
 
-/// Kills everything in the namespace, also what is forked meanwhile.
+/// Kills everything in the namespace, also what is forked meanwhile, and waits until all of it has ended: a process whose
+/// first thread has left its namespaces may still be making a file with another.
 ///
 /// # Errors
-/// When something cannot be killed, or is not gone after five seconds.
+/// When something cannot be killed, or has not ended after [`DYING`].
 pub(super) fn kill_all(ns: &NetNs) -> Result<()> {
     let mut last = Ok(());
-    let empty = wait_until(Duration::from_secs(5), || match Process::all_in(ns) {
+    let mut killed: Vec<Process> = Vec::new();
+    let empty = wait_until(DYING, || match Process::all_in(ns) {
         Ok(all) => {
             last = all.iter().try_for_each(|process| process.signal(Signal::SIGKILL));
-            all.is_empty()
+            killed.retain(|process| !all.contains(process) && !process.has_ended());
+            killed.extend(all);
+            killed.is_empty()
         }
         Err(error) => {
             last = Err(error);
@@ -165,7 +171,7 @@ pub(super) fn kill_all(ns: &NetNs) -> Result<()> {
         }
     });
     last?;
-    ensure!(empty, "a killed process has not ended after 5 s");
+    ensure!(empty, "a killed process has not ended after {} s", DYING.as_secs());
     Ok(())
 }
 

@@ -203,7 +203,7 @@ impl Drop for Machine {
 /// Until a member answers that it is healthy.
 #[track_caller]
 pub(crate) fn wait_until_served(from: &NetNs, at: SocketAddr) {
-    let until = Instant::now() + Duration::from_secs(15);
+    let until = Instant::now() + Duration::from_secs(60);
     let url = format!("http://{at}/health");
     let answers = || from.run(|| Command::new("curl").args(["-sfm1", &url]).output().unwrap()).unwrap();
     while !answers().status.success() {

@@ -76,7 +76,7 @@ impl Lab {
             if so(&seen) {
                 return seen;
             }
-            assert!(start.elapsed() < Duration::from_secs(30), "never: {what}; last: {}", seen.0);
+            assert!(start.elapsed() < Duration::from_secs(60), "never: {what}; last: {}", seen.0);
         }
     }
 

@@ -91,7 +91,7 @@ impl Segment {
     pub(crate) fn hold_by(&self, at: At, mut command: Command) -> Held {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let held = Held { child };
-        let until = Instant::now() + Duration::from_secs(5);
+        let until = Instant::now() + Duration::from_secs(60);
         while self.listed(at).is_empty() {
             assert!(Instant::now() < until, "{command:?} is not in force");
         }

@@ -1,6 +1,7 @@
 //! One dead host, and its end: whole processes in a namespace of their own.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use playdead::kernel::netns::NetNs;
 
 use crate::Extent;
 use crate::contest::{Contest, Turn};
@@ -15,6 +16,8 @@ pub(crate) const BY_NFT: &str = "table inet cut {
   chain out { type filter hook output priority -300; ip daddr @dead drop; }
 }
 ";
+
+const CONTESTANTS: usize = 6;
 
 /// The words that make it and those that end it, one after the other.
 struct Contestant {
@@ -31,7 +34,7 @@ fn by_iptables(name: &'static str, program: &'static str) -> Contestant {
     Contestant { name, apply: both("-I"), heal: both("-D") }
 }
 
-fn contestants(file: &str) -> Vec<Contestant> {
+fn contestants(file: &str, same: &Same) -> [Contestant; CONTESTANTS] {
     let one = |program, line: &str| vec![(program, line.to_owned())];
     let playdead = Contestant {
         name: "playdead",
@@ -43,19 +46,24 @@ fn contestants(file: &str) -> Vec<Contestant> {
         apply: one("nft", &format!("-f {file}")),
         heal: one("nft", "delete table inet cut"),
     };
+    let same = Contestant {
+        name: "nft -f, twice, the same rules",
+        apply: one("nft", &format!("-f {}", same.apply)),
+        heal: one("nft", &format!("-f {}", same.heal)),
+    };
     let nothing = Contestant { name: "`true`, twice", apply: one("true", ""), heal: one("true", "") };
     let tables = by_iptables("iptables (nf_tables), four times", "iptables-nft");
-    vec![playdead, nft, tables, by_iptables("iptables (legacy), four times", "iptables-legacy"), nothing]
+    [playdead, nft, tables, by_iptables("iptables (legacy), four times", "iptables-legacy"), same, nothing]
 }
 
 pub(crate) fn rows(extent: Extent) -> Result<Vec<Row>> {
     let file = tempfile("one", BY_NFT)?;
-    let contestants = contestants(&file);
-    let places =
-        (0..contestants.len()).map(|number| Places::pair(&format!("one{number}-"))).collect::<Result<Vec<_>>>()?;
+    let places = (0..CONTESTANTS).map(|number| Places::pair(&format!("one{number}-"))).collect::<Result<Vec<_>>>()?;
     let namespaces = places.iter().map(|places| places.open(0)).collect::<Result<Vec<_>>>()?;
+    let same = Same::as_by(&namespaces[0], "one", &process::words("dead-host 10.99.0.2"))?;
+    let contestants = contestants(&file, &same);
     let turn = |(contestant, ns)| -> Turn {
-        let (contestant, ns): (&Contestant, &playdead::kernel::netns::NetNs) = (contestant, ns);
+        let (contestant, ns): (&Contestant, &NetNs) = (contestant, ns);
         Box::new(move || {
             let all = |lines: &[(&str, String)]| -> Result<f64> {
                 lines.iter().map(|(program, line)| Ok(process::line(program, line)?.ms)).sum()
@@ -74,10 +82,39 @@ pub(crate) fn rows(extent: Extent) -> Result<Vec<Row>> {
     for (figure, what) in [(2, "one fault, applied and healed"), (0, "one fault, applied"), (1, "one fault, healed")] {
         for (number, contestant) in contestants.iter().enumerate().skip(1) {
             let row = Row::of(&contest, what, figure, 0, (contestant.name, number));
-            rows.push(if figure == 2 && number < 4 { row.goal(0.5) } else { row });
+            rows.push(if figure == 2 && number < CONTESTANTS - 1 { row.goal(0.5) } else { row });
         }
     }
     Ok(rows)
+}
+
+/// Files with the very rules that playdead writes, and with what takes them away, for nft to do the same by.
+pub(crate) struct Same {
+    pub(crate) apply: String,
+    pub(crate) heal: String,
+}
+
+impl Same {
+    /// Those of a fault, made by these words in that namespace.
+    pub(crate) fn as_by(ns: &NetNs, of: &str, apply: &[String]) -> Result<Self> {
+        let words = [apply, &process::words("--dry-run")].concat();
+        let (rules, _) = ns.run(|| process::output(PLAYDEAD, &words))??;
+        let tables = rules.lines().filter_map(|line| Some(line.strip_prefix("table ")?.trim_end_matches(" {")));
+        let deletions: Vec<_> = tables.map(|table| format!("delete table {table}\n")).collect();
+        ensure!(!deletions.is_empty(), "no table in what it would write");
+        Ok(Self {
+            apply: tempfile(&format!("{of}-same"), &rules)?,
+            heal: tempfile(&format!("{of}-end"), &deletions.concat())?,
+        })
+    }
+}
+
+impl Drop for Same {
+    fn drop(&mut self) {
+        for file in [&self.apply, &self.heal] {
+            let _ = std::fs::remove_file(file);
+        }
+    }
 }
 
 /// A file with this content, by its path.

@@ -8,7 +8,7 @@ use playdead::kernel::netns::NetNs;
 
 use crate::Extent;
 use crate::contest::{Contest, Turn};
-use crate::one::tempfile;
+use crate::one::{Same, tempfile};
 use crate::places::Places;
 use crate::process::{self, PLAYDEAD, words};
 use crate::report::Row;
@@ -94,12 +94,13 @@ pub(crate) fn rows(extent: Extent) -> Result<Vec<Row>> {
 }
 
 fn compare(form: Form, count: u32, rounds: usize) -> Result<Vec<Row>> {
-    let (ours, theirs) = (Places::pair("peers-a")?, Places::pair("peers-b")?);
-    let (here, there) = (ours.open(0)?, theirs.open(0)?);
+    let places = ["peers-a", "peers-b", "peers-c"].map(Places::pair).into_iter().collect::<Result<Vec<_>>>()?;
+    let [here, there, beside] = [places[0].open(0)?, places[1].open(0)?, places[2].open(0)?];
     let file = tempfile("peers", &form.by_nft(count))?;
     let mut apply = words("dead-host --name bench");
     apply.extend((0..count).map(|number| form.peer(number).0));
     check(&here, &apply, form, count)?;
+    let same = Same::as_by(&here, "peers", &apply)?;
     let mut turns: Vec<Turn> = vec![
         Box::new(|| {
             let heal = words("--netns /proc/self/ns/net heal");
@@ -110,17 +111,25 @@ fn compare(form: Form, count: u32, rounds: usize) -> Result<Vec<Row>> {
                 [&format!("-f {file}"), "list table inet cut", "delete table inet cut"].map(words);
             turn(&there, [("nft", &apply), ("nft", &list), ("nft", &heal)])
         }),
+        Box::new(|| {
+            let [apply, list, heal] =
+                [&format!("-f {}", same.apply), "list ruleset", &format!("-f {}", same.heal)].map(words);
+            turn(&beside, [("nft", &apply), ("nft", &list), ("nft", &heal)])
+        }),
     ];
     let contest = Contest::hold(rounds, &mut turns)?;
     drop(turns);
     std::fs::remove_file(&file)?;
     let what = format!("{count} {}", form.name());
-    let row = |verb: &str, figure, beside: &str| Row::of(&contest, &format!("{what}, {verb}"), figure, 0, (beside, 1));
+    let row = |verb: &str, figure, beside| Row::of(&contest, &format!("{what}, {verb}"), figure, 0, beside);
     Ok(vec![
-        row("applied", 0, "nft -f").goal(0.5),
-        row("memory to apply", 3, "nft -f").unit("MiB"),
-        row("status", 1, "nft list table"),
-        row("healed", 2, "nft delete table"),
+        row("applied", 0, ("nft -f", 1)).goal(0.5),
+        row("applied", 0, ("nft -f, the same rules", 2)).goal(0.5),
+        row("memory to apply", 3, ("nft -f", 1)).unit("MiB"),
+        row("memory to apply", 3, ("nft -f, the same rules", 2)).unit("MiB"),
+        row("status", 1, ("nft list table", 1)),
+        row("healed", 2, ("nft delete table", 1)),
+        row("healed", 2, ("nft -f, the same tables", 2)),
     ])
 }
 

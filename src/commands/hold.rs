@@ -115,7 +115,7 @@ fn privilege(typed: &CommandArgs) -> Result<Privilege> {
     Ok(match &typed.user {
         _ if typed.privileged => Privilege::Kept,
         Some(name) => Privilege::Dropped(Some(find_user(name)?)),
-        None => Privilege::of_caller(),
+        None => Privilege::of_caller()?,
     })
 }
 

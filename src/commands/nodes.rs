@@ -42,7 +42,10 @@ pub(super) fn places(cli: &Cli) -> Result<PlaceArgs> {
         return Ok(args);
     };
     for node in of_file(file)? {
-        let Some(place) = &node.place else { continue };
+        let Some(place) = &node.place else {
+            out::note(&format!("left out: node {}: it has no place in {}", node.name, file.display()));
+            continue;
+        };
         match place.open() {
             Err(error) if node.ssh().is_none() => out::note(&format!("left out: node {}: {error:#}", node.name)),
             _ => args.node.push(node.name),

@@ -126,7 +126,7 @@ fn last_line(text: &[u8]) -> String {
 fn find(name: &str) -> Result<Container> {
     let mut found = Found::default();
     found.ask(Engine::both(None), name)?;
-    if let Some(user) = behind_sudo().filter(|_| found.is_nothing()) {
+    if found.is_nothing() && let Some(user) = behind_sudo()? {
         found.ask(Engine::both(Some(&user)), name)?;
     }
     found.the_one(name)

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::prctl::{get_no_new_privs, set_no_new_privs};
 use nix::unistd::{Uid, User, geteuid, getgrouplist, setgid, setgroups, setuid};
@@ -27,8 +28,11 @@ pub enum Privilege {
 
 impl Privilege {
     /// Dropped to those of the user who called sudo, if somebody did.
-    pub fn of_caller() -> Self {
-        Self::Dropped(behind_sudo())
+    ///
+    /// # Errors
+    /// When `SUDO_UID` names nobody who is known here.
+    pub fn of_caller() -> Result<Self> {
+        behind_sudo().map(Self::Dropped)
     }
 
     /// The user that a program changes to.
@@ -91,11 +95,19 @@ pub fn is_bound() -> bool {
 }
 
 /// The user who called sudo, if this process is root by it. In a user namespace of its own there may be no other user.
-pub fn behind_sudo() -> Option<User> {
-    let uid = Uid::from_raw(std::env::var("SUDO_UID").ok()?.parse().ok()?);
+///
+/// # Errors
+/// When `SUDO_UID` names nobody who is known here: who is meant shall not be guessed.
+pub fn behind_sudo() -> Result<Option<User>> {
+    let Some(named) = std::env::var_os("SUDO_UID") else { return Ok(None) };
     let first = Rights::read().is_ok_and(|rights| rights.first_user_namespace);
-    if !first || !geteuid().is_root() || uid.is_root() {
-        return None;
+    if !first || !geteuid().is_root() {
+        return Ok(None);
     }
-    User::from_uid(uid).ok().flatten()
+    let uid = named.to_str().and_then(|named| named.parse().ok()).map(Uid::from_raw);
+    if uid.is_some_and(Uid::is_root) {
+        return Ok(None);
+    }
+    let user = uid.and_then(|uid| User::from_uid(uid).ok().flatten());
+    user.map(Some).with_context(|| format!("SUDO_UID={}: there is no such user here: unset it", named.display()))
 }

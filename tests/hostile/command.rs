@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
 
-use super::{Scratch, at, done};
+use super::{Scratch, assert_refused, at, done};
 use crate::net::cli::{playdead, stdout_of};
 use crate::net::{At, Segment};
 
@@ -187,6 +187,22 @@ fn in_a_user_namespace_a_command_stays_who_it_is() {
     let has = shown(&stdout_of(&command.output().unwrap()));
     assert_has_none(&has);
     assert_eq!(has["Uid"], "0 0 0 0");
+}
+
+/// Rather than root, whose files are of more worth than those of whoever was meant.
+#[test]
+fn who_called_sudo_is_not_guessed() {
+    let segment = Segment::new();
+    for named in ["", "x", "-1", "1000x", "99999999999", "4000000000"] {
+        let mut command = at(&segment, At::Client);
+        command.args("dead-host 10.99.0.2 -- true".split(' ')).env("SUDO_UID", named);
+        let said = assert_refused(&command.output().unwrap(), &[1], named);
+        assert!(said.contains(&format!("SUDO_UID={named}: there is no such user")), "{said}");
+        let mut asked = at(&segment, At::Client);
+        asked.args("dead-host 10.99.0.2 --user nobody -- true".split(' ')).env("SUDO_UID", named);
+        assert!(asked.output().unwrap().status.success(), "{asked:?}");
+    }
+    assert_eq!(segment.listed(At::Client), "");
 }
 
 /// Whatever a name looks like: with an empty PATH nothing could be started, and what it does needs nobody.

@@ -44,7 +44,7 @@ impl World {
         // A name that nobody else can have taken before.
         let name = format!("playdead-run-{}-{:08x}", std::process::id(), crate::commands::random_seed());
         let (env, work) = (scenario.env.clone(), std::env::temp_dir().join(name));
-        let privilege = if args.privileged { Privilege::Kept } else { Privilege::of_caller() };
+        let privilege = if args.privileged { Privilege::Kept } else { Privilege::of_caller()? };
         let own = scenario.nodes.as_ref().map(|nodes| Ok(nodes.0.clone()));
         let lab = args.lab.as_deref().or(scenario.lab.as_deref());
         if let Some(mut nodes) = own.or_else(|| nodes.map(crate::commands::nodes::of_file)).transpose()? {

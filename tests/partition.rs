@@ -111,6 +111,17 @@ fn what_replaces_a_part_of_a_partition_replaces_all_of_it() {
 }
 
 #[test]
+fn what_replaces_one_share_says_that_the_others_stay() {
+    let lab = Lab::up(3);
+    lab.done("partition --lab LAB etcd1 etcd2,etcd3 --name split --for 60s");
+    let replaced = lab.run("--node LAB/etcd1 dead-host 10.77.0.12 --replace --name dead");
+    let said = String::from_utf8_lossy(&replaced.stderr);
+    assert!(replaced.status.success() && said.contains("`playdead heal split`"), "{replaced:?}");
+    assert!(!lab.listed("etcd1").contains("split") && lab.listed("etcd2").contains("split"));
+    heal(&lab, "split dead");
+}
+
+#[test]
 fn nodes_in_one_namespace_can_be_on_one_side() {
     let lab = Lab::up(2);
     let nodes = [("a", "etcd1"), ("b", "etcd1"), ("c", "etcd2")];

@@ -77,7 +77,12 @@ impl Written {
 
     /// What the user must know of it.
     pub(super) fn notes(&self) -> Vec<String> {
-        self.closed.warnings().iter().chain(&self.planned.notes).cloned().collect()
+        let shares = self.replaced.iter().filter(|before| before.meta.is_share() && !self.planned.fault.is_share());
+        let parts = shares.map(|share| {
+            let name = &share.name;
+            format!("a share of {name} made room; those in namespaces that were not named stay: `playdead heal {name}`")
+        });
+        self.closed.warnings().iter().chain(&self.planned.notes).cloned().chain(parts).collect()
     }
 }
 

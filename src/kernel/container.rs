@@ -126,7 +126,9 @@ fn last_line(text: &[u8]) -> String {
 fn find(name: &str) -> Result<Container> {
     let mut found = Found::default();
     found.ask(Engine::both(None), name)?;
-    if found.is_nothing() && let Some(user) = behind_sudo()? {
+    if found.is_nothing()
+        && let Some(user) = behind_sudo()?
+    {
         found.ask(Engine::both(Some(&user)), name)?;
     }
     found.the_one(name)

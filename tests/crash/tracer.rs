@@ -29,8 +29,6 @@ pub(crate) struct Run {
     /// The process that was killed.
     pub(crate) root: Pid,
     pub(crate) end: End,
-    /// The call at which it was killed was one of a process that it was starting, which lives on.
-    pub(crate) in_child: bool,
     /// When it was killed.
     pub(crate) killed: Instant,
     /// When the kernel said that it has ended: until then a killed process waits for its turn as any other.
@@ -62,14 +60,7 @@ pub(crate) fn kill_at(command: &[OsString], at: usize, rest: Option<Duration>) -
                 }
             });
         }
-        let run = Run {
-            root,
-            end: End::Waiting,
-            in_child: false,
-            killed: Instant::now(),
-            ended: Instant::now(),
-            calls: Vec::new(),
-        };
+        let run = Run { root, end: End::Waiting, killed: Instant::now(), ended: Instant::now(), calls: Vec::new() };
         let mut tracer = Tracer { root, began: false, at, run, others: Vec::new() };
         tracer.follow();
         drop(over);
@@ -155,7 +146,6 @@ impl Tracer {
                 self.run.killed = Instant::now();
                 kill(self.root, Signal::SIGKILL).unwrap();
                 self.run.end = End::Killed(number);
-                self.run.in_child = self.others.contains(&pid);
                 self.at = 0;
             }
         }

@@ -1,11 +1,13 @@
 //! What is done to the processes and cables of nodes, and put right.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 
+use super::guard::{Go, Guard};
 use super::player::{Failure, Player};
-use super::undo::{NotEnded, Undo, carry_out_all};
+use super::undo::{Doer, Last, NotEnded, Undo, carry_out_all};
 use super::world::World;
 use crate::commands::{at_once, heal, hosts};
 use crate::record::{Event, Record};
@@ -13,6 +15,32 @@ use crate::scenario::file::Verb;
 
 /// How long others may take to let go of their faults before the scenario begins.
 const LETTING_GO: Duration = Duration::from_secs(10);
+
+/// The runner: what it has begun ends with it, so that nothing runs on beside the helper's undoing of it.
+struct Runner<'a> {
+    guard: Mutex<&'a mut Guard>,
+    gives_up: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Runner<'_> {
+    fn tell(&self, tell: impl FnOnce(&mut Guard) -> Result<()>) -> Result<()> {
+        tell(&mut self.guard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Doer for Runner<'_> {
+    fn gives_up(&self) -> bool {
+        (self.gives_up)()
+    }
+
+    fn begin(&self, group: u32, go: &mut Go) -> Result<()> {
+        self.tell(|guard| guard.begin(group, go))
+    }
+
+    fn ended(&self, group: u32) -> Result<()> {
+        self.tell(|guard| guard.undone(&Undo::End { group }))
+    }
+}
 
 impl Player<'_> {
     /// At the same time, so that a quorum goes or comes back as a whole; every one is tried.
@@ -23,8 +51,8 @@ impl Player<'_> {
             added.push(undo.map(|undo| self.guard.add(undo)).transpose()?);
         }
         let deeds = nodes.iter().map(|node| self.world.deed(node, verb)).collect::<Result<Vec<_>>>()?;
-        let give_up = || self.stop.is_told();
-        let done = at_once(deeds.iter().map(|deed| || deed.carry_out(&give_up)).collect());
+        let by = Runner { guard: Mutex::new(self.guard), gives_up: &|| self.stop.is_told() };
+        let done = at_once(deeds.iter().map(|deed| || deed.carry_out(&by)).collect());
         let mut failed = Ok(());
         for (((node, deed), added), done) in nodes.iter().zip(&deeds).zip(added).zip(done) {
             match done {
@@ -47,7 +75,8 @@ impl Player<'_> {
         // Captures go on until the very end.
         let left = self.guard.left().into_iter().filter(|(_, undo)| !matches!(undo, Undo::End { .. })).collect();
         let mut failed = Vec::new();
-        for (id, undo, undone) in carry_out_all(left, &|| self.stop.is_told_again()) {
+        let by = Runner { guard: Mutex::new(self.guard), gives_up: &|| self.stop.is_told_again() };
+        for (id, undo, undone) in carry_out_all(left, &by) {
             self.guard.done(id)?;
             match (undone, &undo) {
                 (Ok(pid), Undo::Lab { node, verb }) => {
@@ -90,7 +119,7 @@ pub(super) fn put_right(world: &World, record: &Record) -> Result<()> {
         }
     }
     for (node, verb) in world.ailing()? {
-        world.deed(&node, verb)?.carry_out(&|| false)?;
+        world.deed(&node, verb)?.carry_out(&Last)?;
         note(format!("before the start: had to {} {node}", verb.name()));
     }
     Ok(())

@@ -4,6 +4,7 @@
 //! tells it, over a pipe, what there is to undo and what is undone. When the pipe ends, so has the runner, and the
 //! helper undoes what is left.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
@@ -11,7 +12,8 @@ use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::undo::{Undo, carry_out_all};
+use super::undo::{Last, Undo, carry_out_all};
+use crate::cluster::Ssh;
 use crate::commands::out;
 
 /// A program, to be given with its arguments, that waits for its [`Go`] with nothing done: so the helper can know of it
@@ -20,6 +22,19 @@ pub(super) fn gated() -> Command {
     let mut gate = Command::new("sh");
     gate.args(["-c", "read -r go && exec \"$@\" </dev/null", "sh"]).stdin(Stdio::piped()).process_group(0);
     gate
+}
+
+/// `sh -c` of a command that ends with the runner: one of this machine waits for its [`Go`]; one on another host, with this
+/// in its environment there, ends with its standard input, which is the runner's to close.
+pub(super) fn shell(command: &str, on: Option<(&Ssh, &BTreeMap<String, String>)>) -> Command {
+    if let Some((ssh, env)) = on {
+        let mut shell = ssh.supervised(command, env);
+        shell.stdin(Stdio::piped()).process_group(0);
+        return shell;
+    }
+    let mut shell = gated();
+    shell.args(["sh", "-c", command]);
+    shell
 }
 
 /// The pipe by which a gated program is told to begin.
@@ -38,7 +53,7 @@ impl Go {
     }
 
     /// That it has been killed meanwhile is seen when it is waited for.
-    fn tell(&mut self) {
+    pub(super) fn tell(&mut self) {
         if let Some(mut pipe) = self.0.take() {
             let _ = pipe.write_all(b"\n");
         }
@@ -129,7 +144,7 @@ pub(in super::super) fn run() -> Result<ExitCode> {
         }
     }
     let (ends, left): (Vec<_>, Vec<_>) = left.into_iter().rev().partition(|(_, undo)| matches!(undo, Undo::End { .. }));
-    for (_, _, undone) in [ends, left].into_iter().flat_map(|left| carry_out_all(left, &|| false)) {
+    for (_, _, undone) in [ends, left].into_iter().flat_map(|left| carry_out_all(left, &Last)) {
         if let Err(error) = undone {
             out::error(&format!("after the end of a scenario: {error:#}"));
         }

@@ -2,15 +2,14 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::guard::{Go, Guard, gated};
+use super::guard::{self, Go, Guard};
 use super::stop::Stop;
 use super::world::World;
 use crate::cluster;
@@ -45,15 +44,10 @@ impl Shell {
         let (writes, output) = unnamed(world).context("cannot make a file for its output")?;
         let there = node.and_then(|node| cluster::seat(&world.seats, node).ok()).map(|seat| &seat.node);
         let there = there.and_then(|node| Some((node.ssh()?, world.env_of(node))));
-        let mut shell = match &there {
-            // It ends with its standard input, which is this process's to close.
-            Some((ssh, env)) => ssh.supervised(command, env),
-            None => gated(),
-        };
-        match there {
-            Some(_) => shell.stdin(Stdio::piped()).process_group(0),
-            None => world.privilege.apply(shell.args(["sh", "-c", command])),
-        };
+        let mut shell = guard::shell(command, there.as_ref().map(|(ssh, env)| (*ssh, env)));
+        if there.is_none() {
+            world.privilege.apply(&mut shell);
+        }
         shell.stdout(writes.try_clone()?).stderr(writes);
         shell.envs(&world.env).env("PLAYDEAD_WORK", &world.work);
         let child = match node {

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use super::guard::{self, Go};
 use crate::cluster::Ssh;
 use crate::lab;
 use crate::scenario::file::Verb;
@@ -33,6 +33,30 @@ impl fmt::Display for NotEnded {
 }
 
 impl std::error::Error for NotEnded {}
+
+/// Who does it, and has a say in the commands that are run for it.
+pub(super) trait Doer: Sync {
+    /// Whether a command that has not ended yet is given up.
+    fn gives_up(&self) -> bool {
+        false
+    }
+
+    /// Lets a command begin.
+    fn begin(&self, _group: u32, go: &mut Go) -> Result<()> {
+        go.tell();
+        Ok(())
+    }
+
+    /// A command has ended.
+    fn ended(&self, _group: u32) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// One behind whom nobody comes, and who gives up nothing.
+pub(super) struct Last;
+
+impl Doer for Last {}
 
 /// Something that can be done without the runner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,18 +81,15 @@ impl Undo {
         }
     }
 
-    /// Does it, unless told to give up meanwhile. Gives the process that it was done to, if there is one.
-    pub(super) fn carry_out(&self, give_up: &dyn Fn() -> bool) -> Result<Option<u32>> {
+    /// Does it. Gives the process that it was done to, if there is one.
+    pub(super) fn carry_out(&self, by: &dyn Doer) -> Result<Option<u32>> {
         match self {
             Self::Lab { node, verb } => on_lab(node, *verb),
             Self::Shell { command, env, on } => {
+                let mut shell = guard::shell(command, on.as_ref().map(|ssh| (ssh, env)));
                 // Standard output is the result's.
-                let mut shell = on.as_ref().map_or_else(|| Command::new("sh"), |ssh| ssh.shell(command, env));
-                if on.is_none() {
-                    shell.args(["-c", command]).envs(env);
-                }
-                shell.stdin(Stdio::null()).stdout(std::io::stderr());
-                let status = in_time(&mut shell, command, give_up)?;
+                shell.envs(env).stdout(std::io::stderr());
+                let status = in_time(&mut shell, on.is_none(), command, by)?;
                 if !status.success() {
                     bail!("`{command}` failed ({status})");
                 }
@@ -88,18 +109,29 @@ impl Undo {
 }
 
 /// Runs it; whatever it has started and that has not left its group is killed when its time is over.
-fn in_time(shell: &mut Command, command: &str, give_up: &dyn Fn() -> bool) -> Result<ExitStatus> {
-    let mut child = shell.process_group(0).spawn().context("cannot run sh")?;
+fn in_time(shell: &mut Command, waits: bool, command: &str, by: &dyn Doer) -> Result<ExitStatus> {
+    let mut child = shell.spawn().context("cannot run sh")?;
+    let group = child.id();
+    let mut go = if waits { Go::of(&mut child) } else { Go::none() };
+    let ended = by.begin(group, &mut go).and_then(|()| wait(&mut child, command, by));
+    if ended.is_err() {
+        // It has not been waited for, so the group is still its own.
+        let _ = killpg(Pid::from_raw(group.cast_signed()), Signal::SIGKILL);
+        let _ = child.wait();
+    }
+    by.ended(group)?;
+    ended
+}
+
+fn wait(child: &mut Child, command: &str, by: &dyn Doer) -> Result<ExitStatus> {
     let until = Instant::now() + LIMIT;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        if Instant::now() >= until || give_up() {
-            // It has not been waited for, so the group is still its own.
-            let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
-            let _ = child.wait();
-            let why = if give_up() { "at a signal".into() } else { format!("in {} s", LIMIT.as_secs()) };
+        let gives_up = by.gives_up();
+        if gives_up || Instant::now() >= until {
+            let why = if gives_up { "at a signal".into() } else { format!("in {} s", LIMIT.as_secs()) };
             return Err(NotEnded(format!("`{command}` did not end {why} and was killed")).into());
         }
         thread::sleep(POLL);
@@ -110,7 +142,7 @@ fn in_time(shell: &mut Command, command: &str, give_up: &dyn Fn() -> bool) -> Re
 pub(super) type Undone = (u32, Undo, Result<Option<u32>>);
 
 /// Undoes all: for each node in the order that is given, for all nodes at the same time, and behind them the rest.
-pub(super) fn carry_out_all(left: Vec<(u32, Undo)>, give_up: &(dyn Fn() -> bool + Sync)) -> Vec<Undone> {
+pub(super) fn carry_out_all(left: Vec<(u32, Undo)>, by: &dyn Doer) -> Vec<Undone> {
     let (mut of_nodes, mut rest) = (BTreeMap::<String, Vec<_>>::new(), Vec::new());
     for (id, undo) in left {
         match undo.node().map(str::to_owned) {
@@ -119,7 +151,7 @@ pub(super) fn carry_out_all(left: Vec<(u32, Undo)>, give_up: &(dyn Fn() -> bool 
         }
     }
     let one = |(id, undo): (u32, Undo)| {
-        let done = undo.carry_out(give_up);
+        let done = undo.carry_out(by);
         (id, undo, done)
     };
     let mut undone: Vec<Undone> = thread::scope(|scope| {

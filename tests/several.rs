@@ -83,6 +83,49 @@ fn a_name_that_another_fault_has_needs_replace() {
     assert_eq!((status.len(), &status[0]["kind"]), (1, &"dead-process".into()));
 }
 
+#[test]
+fn what_is_not_about_the_same_packets_makes_no_room() {
+    for (one, other) in [
+        ("dead-process 10.99.0.2:2379", "dead-process 10.99.0.2:2380"),
+        ("dead-host 10.99.0.2 --proto tcp", "dead-host 10.99.0.2 --proto udp"),
+        ("dead-host 10.99.0.2 --with 10.99.0.1", "dead-host 10.99.0.2 --with 10.5.5.5"),
+        ("dead-host 10.99.0.2", "dead-host fd99::2"),
+    ] {
+        let segment = Segment::new();
+        segment.playdead(At::Client, &format!("{one} --name one"));
+        segment.playdead(At::Client, &format!("{other} --name other --replace"));
+        assert_eq!(segment.status(At::Client).len(), 2, "{other} takes the place of {one}");
+    }
+}
+
+#[test]
+fn what_else_is_healed_by_a_replacement_is_said() {
+    for (one, other, said) in [
+        (
+            "dead-host 10.99.0.2 10.99.0.7",
+            "dead-process 10.99.0.2:2379",
+            "one made room: dead-host 10.99.0.7 has ended\n",
+        ),
+        ("dead-host 10.99.0.0/24", "dead-host 10.99.0.2", "one made room: dead-host 10.99.0.0/24 has ended\n"),
+        (
+            "dead-host 10.99.0.2:2379-2380",
+            "hush 10.99.0.2:2379",
+            "one made room: dead-host 10.99.0.2:2379-2380 has ended\n",
+        ),
+        ("dead-host 10.99.0.2", "dead-host 10.99.0.2 --with 10.99.0.1", "has ended where it was not --with these\n"),
+        ("dead-host 10.99.0.2", "dead-process 10.99.0.2:2379", ""),
+        ("dead-process 10.99.0.2:2379", "dead-host 10.99.0.2", ""),
+    ] {
+        let segment = Segment::new();
+        segment.playdead(At::Client, &format!("{one} --name one"));
+        let output = segment.run(At::Client, &format!("{other} --replace --json"));
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.contains(said) && said.is_empty() != told.contains("made room"), "{other}: {told}");
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["faults"][0]["replaced"], serde_json::json!(["one"]), "{document}");
+    }
+}
+
 /// coreos/fleet#715, #1501, #1628: between the two kinds of death nothing leaks in.
 #[test]
 fn in_fifty_switches_between_dead_host_and_dead_process_no_connect_succeeds() {

@@ -149,6 +149,15 @@ fn a_prefix_is_looked_at_by_an_address_that_is_named_in_it() {
     assert_exit(&segment.verify(At::Client, "--peer 10.99.0.7:2379"), 2, "is no peer of");
 }
 
+/// Errors of ICMP are limited, so that a second look soon after a first one meets silence.
+#[test]
+fn a_look_soon_after_another_waits_until_errors_are_sent_again() {
+    let segment = Segment::new();
+    segment.playdead(At::Client, "unreachable 10.99.0.2");
+    assert_exit(&segment.verify(At::Client, ""), 0, "as expected");
+    assert_exit(&segment.verify(At::Client, ""), 0, "looked twice");
+}
+
 #[test]
 fn what_one_look_cannot_judge_shows_its_hits_instead() {
     let segment = Segment::new();

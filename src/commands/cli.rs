@@ -161,7 +161,8 @@ pub struct AimArgs {
     /// What the fault is called [default: made of the kind and the peers].
     #[arg(long, value_name = "NAME")]
     pub name: Option<Name>,
-    /// Replace the fault of that name, or any that breaks the same peers, in one transaction.
+    /// Replace the fault of that name, and any that is about some of the same packets, in one transaction. What is replaced
+    /// ends whole.
     #[arg(long)]
     pub replace: bool,
     /// Print the rules as `nft -f` text and change nothing.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use ipnet::IpNet;
 
 use super::inforce::{InForce, Tables, complete};
 use super::plan::Planned;
@@ -45,9 +46,11 @@ pub(super) fn make(plan: &Planned, nft: &Nft, replace: bool, gone: &BTreeSet<Nam
     Ok((batch, there))
 }
 
-/// Whether it has to make room.
+/// Whether it has to make room: it has the same name, or is about some of the same packets.
 pub(super) fn is_met(other: &InForce, fault: &Fault) -> bool {
-    other.name == fault.name || meet(&other.peers, &fault.peers)
+    let apart = |one: &IpNet| fault.with.iter().all(|with| !with.contains(one) && !one.contains(with));
+    let same_ends = other.with.is_empty() || fault.with.is_empty() || !other.with.iter().all(apart);
+    other.name == fault.name || (other.meta.proto.meets(fault.proto) && same_ends && meet(&other.peers, &fault.peers))
 }
 
 /// The same fault again is not an error, and does not double: it starts anew. But one that was to stay must not end

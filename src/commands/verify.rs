@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -14,6 +15,7 @@ use crate::model::observation::{Observation, Probe};
 use crate::model::signature::{Expect, Verdict, judge};
 use crate::model::{Direction, Kind, Name, PeerSpec, Proto, Target};
 use crate::probe::{Options, Request, look, source_address};
+use crate::rules::ICMP_REST;
 
 /// The port of a peer without one, where any will do: discard.
 const ANY_PORT: u16 = 9;
@@ -147,7 +149,14 @@ fn one(surveyed: &Surveyed, fault: &InForce, from: &[Place], how: &VerifyArgs) -
     for from in if from.is_empty() { own } else { from } {
         let targets = in_sight(from, fault, &targets, &mut verified)?;
         if !targets.is_empty() {
-            let seen = see(from, fault, &targets, how)?;
+            let mut seen = see(from, fault, &targets, how)?;
+            if matches!(fault.meta.kind, Kind::Unreachable(_)) && !judge(expect, &seen).met {
+                verified
+                    .notes
+                    .push(format!("looked twice: after others, no ICMP error is sent for up to {ICMP_REST:?}"));
+                sleep(ICMP_REST);
+                seen = see(from, fault, &targets, how)?;
+            }
             verified.add(from, seen, expect);
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result};
+use ipnet::IpNet;
 use serde_json::Value;
 
 use super::inforce::{InForce, complete};
@@ -11,7 +12,7 @@ use super::plan::Planned;
 use super::transaction::{own, undo};
 use super::{closing, heal, shown};
 use crate::kernel::nft::Nft;
-use crate::model::Lifetime;
+use crate::model::{Fault, Lifetime, Target};
 
 /// A place in which it was written.
 pub(super) struct Written {
@@ -72,17 +73,44 @@ impl Written {
         document["held"] = (fault.lifetime == Lifetime::Held).into();
         document["took_ms"] = (self.took.as_secs_f64() * 1e3).into();
         document["connections_ended"] = self.closed.ended.into();
+        document["replaced"] = self.replaced.iter().map(|before| before.name.to_string()).collect();
         document
     }
 
     /// What the user must know of it.
     pub(super) fn notes(&self) -> Vec<String> {
-        let shares = self.replaced.iter().filter(|before| before.meta.is_share() && !self.planned.fault.is_share());
-        let parts = shares.map(|share| {
-            let name = &share.name;
-            format!("a share of {name} made room; those in namespaces that were not named stay: `playdead heal {name}`")
-        });
-        self.closed.warnings().iter().chain(&self.planned.notes).cloned().chain(parts).collect()
+        let made_room = self.replaced.iter().filter_map(|before| made_room(before, &self.planned.fault));
+        self.closed.warnings().iter().chain(&self.planned.notes).cloned().chain(made_room).collect()
+    }
+}
+
+/// What else is healed, or goes on elsewhere, since that had to make room.
+fn made_room(before: &InForce, fault: &Fault) -> Option<String> {
+    let name = &before.name;
+    if before.meta.is_share() {
+        let stay = "those in namespaces that were not named stay";
+        return (!fault.is_share()).then(|| format!("a share of {name} made room; {stay}: `playdead heal {name}`"));
+    }
+    let ended = |peers: &[Target], beyond: &str| {
+        let (verb, peers) = (before.meta.kind.verb(), shown::peers(peers));
+        Some(format!("{name} made room: {verb} {peers} has ended{beyond}"))
+    };
+    if !before.is_active() {
+        return None;
+    }
+    // A machine on which a process is dead instead is the failure that was asked for.
+    let is_covered = |peer: &Target| {
+        let is_machine = peer.ports.is_none();
+        fault.peers.iter().any(|new| new.covers(peer) || (is_machine && new.net.contains(&peer.net)))
+    };
+    let others: Vec<_> = before.peers.iter().filter(|peer| !is_covered(peer)).cloned().collect();
+    let is_within = |end: &IpNet| fault.with.iter().any(|with| with.contains(end));
+    match () {
+        () if !others.is_empty() => ended(&others, ""),
+        () if !fault.with.is_empty() && (before.with.is_empty() || !before.with.iter().all(is_within)) => {
+            ended(&before.peers, " where it was not --with these")
+        }
+        () => None,
     }
 }
 

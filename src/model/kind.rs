@@ -225,6 +225,11 @@ impl Proto {
         [Self::All, Self::Tcp, Self::Udp].into_iter().find(|proto| proto.name() == name)
     }
 
+    /// Whether one is in both.
+    pub fn meets(self, other: Self) -> bool {
+        self == Self::All || other == Self::All || self == other
+    }
+
     /// The IP protocol numbers of peers with ports.
     pub fn numbers(self) -> &'static [u8] {
         match self {

@@ -20,6 +20,11 @@ impl Ports {
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
+
+    /// Whether one is in both.
+    pub fn meets(self, other: Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
 }
 
 impl fmt::Display for Ports {
@@ -258,9 +263,10 @@ impl Target {
         ports && self.net.contains(&other.net)
     }
 
-    /// Whether both name a machine in common.
+    /// Whether both name something in common: of the same machine, one of its ports, or all of it.
     pub fn meets(&self, other: &Self) -> bool {
-        self.net.contains(&other.net) || other.net.contains(&self.net)
+        let ports = self.ports.zip(other.ports).is_none_or(|(mine, theirs)| mine.meets(theirs));
+        ports && (self.net.contains(&other.net) || other.net.contains(&self.net))
     }
 
     /// Whether it names this address and port.
@@ -269,19 +275,19 @@ impl Target {
     }
 }
 
-/// Whether any of ours and any of theirs name a machine in common, in the time of sorting them.
+/// Whether any of ours meets any of theirs, in the time of sorting them.
 pub fn meet(ours: &[Target], theirs: &[Target]) -> bool {
-    let of = |targets: &[Target], side: usize| targets.iter().map(|target| (target.net, side)).collect::<Vec<_>>();
-    let mut nets = [of(ours, 0), of(theirs, 1)].concat();
-    nets.sort_unstable();
+    let mut all: Vec<_> = ours.iter().map(|our| (our, 0)).chain(theirs.iter().map(|their| (their, 1))).collect();
+    all.sort_unstable_by_key(|(target, _)| target.net);
     // Prefixes are disjoint or one is in the other, and whatever is in one comes behind it.
-    let mut open: [Option<IpNet>; 2] = [None; 2];
-    nets.into_iter().any(|(net, side)| {
-        let is_in = |open: &Option<IpNet>| open.is_some_and(|open| open.contains(&net));
-        if !is_in(&open[side]) {
-            open[side] = Some(net);
+    let mut around: Vec<(&Target, usize)> = Vec::new();
+    all.into_iter().any(|(target, side)| {
+        while around.last().is_some_and(|(last, _)| !last.net.contains(&target.net)) {
+            around.pop();
         }
-        is_in(&open[1 - side])
+        let is_met = around.iter().any(|(other, of)| *of != side && other.meets(target));
+        around.push((target, side));
+        is_met
     })
 }
 
@@ -305,13 +311,14 @@ mod tests {
 
     fn target() -> impl Strategy<Value = Target> {
         // Few addresses, so that prefixes meet.
-        (any::<bool>(), any::<u8>(), 24u8..=32).prop_map(|(is_v6, host, bits)| {
+        let ports = prop::option::of((1u16..4, 0u16..2).prop_map(|(first, more)| Ports { first, last: first + more }));
+        (any::<bool>(), any::<u8>(), 24u8..=32, ports).prop_map(|(is_v6, host, bits, ports)| {
             let net: IpNet = if is_v6 {
                 ipnet::Ipv6Net::new([0xfd00, 0, 0, 0, 0, 0, 0, host.into()].into(), bits + 96).unwrap().trunc().into()
             } else {
                 ipnet::Ipv4Net::new([10, 0, 0, host].into(), bits).unwrap().trunc().into()
             };
-            Target { net, ports: None, label: None }
+            Target { net, ports, label: None }
         })
     }
 

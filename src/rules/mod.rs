@@ -11,7 +11,7 @@ mod text;
 mod trial;
 mod value;
 
-pub use compile::{COVERED_SET, FIRST, FORGED_MARK, compile, uncovered};
+pub use compile::{COVERED_SET, FIRST, FORGED_MARK, ICMP_REST, compile, uncovered};
 pub use key::{Base, Key, Kind as KeyKind};
 pub use sets::{GATE_SET, READ_BACK, read_back, renewed};
 pub use trial::{Facility, Source, facilities, reject_trial};

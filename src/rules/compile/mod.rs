@@ -52,7 +52,9 @@ const QUEUED: [&str; 2] = ["queued4", "queued6"];
 const QUEUED_LIFE: Duration = Duration::from_secs(86_400);
 /// How many ICMP errors each client was sent.
 const PACED: [&str; 2] = ["paced4", "paced6"];
-/// Longer than all that may be sent at once takes to be allowed again.
+/// After so long without any, as many ICMP errors as at first may be sent at once again.
+pub const ICMP_REST: Duration = Duration::from_secs(sites::ICMP_BURST as u64);
+/// Longer than that.
 const PACED_LIFE: Duration = Duration::from_secs(60);
 /// So many elements can rules put into a set.
 const FILLED_SIZE: u32 = 65_535;

@@ -4,13 +4,13 @@ use super::fates::{FROM_PEER, REFUSE, TO_PEER, accept, gone_of, is_mark, is_udp}
 use super::neighbours::asks;
 use super::{
     ABSORB, Base, COVERED, Chain, Compiler, DOOMED_MARK, FIN_WAIT, FIRST, Failure, Family, Hook, Ip, Key, Kind, LAST,
-    OpenConnections, Order, PACED, PACED_LIFE, Per, Rate, Rule, Set, Span, Stmt, Table, Update, Vanish, Verdict, Way,
-    chain, rule, sets, when,
+    OpenConnections, Order, PACED, PACED_LIFE, Per, Rate, Rule, Set, Span, Stmt, TO, Table, Update, Vanish, Verdict,
+    Way, chain, rule, sets, when,
 };
 use crate::model::{BridgeReject, Device, Vantage};
 
 /// `XRLIM_BURST_FACTOR`: so many ICMP errors to one host may be sent at once.
-const ICMP_BURST: u32 = 6;
+pub(super) const ICMP_BURST: u32 = 6;
 /// The class selector of precedence 6.
 const INTERNETWORK_CONTROL: u8 = 0x30;
 /// The kernel's `RTN_UNICAST`: not for this host.
@@ -85,7 +85,7 @@ impl Compiler<'_> {
         let rate = Rate { packets: per_second, per: Per::Second, burst: ICMP_BURST };
         let key = super::paced_key(self.fault, ip);
         let sent = Stmt::Update(Update { set: ip.name(PACED), key, timeout: PACED_LIFE, over: Some(rate) });
-        let too_many = [sent, Stmt::Do(Verdict::Drop)];
+        let too_many = [sent, Stmt::Count(TO), Stmt::Do(Verdict::Drop)];
         let pace = |stmts: &Vec<Stmt>| rule(stmts.iter().cloned().chain(by_icmp.clone()).chain(too_many.clone()));
         conditions.iter().map(pace).chain(when(&conditions, &goto(REFUSE))).collect()
     }

@@ -7,9 +7,9 @@ use anyhow::{Result, bail};
 use super::talk::playdead;
 use super::{Done, Ready};
 use crate::cluster::no_ssh;
-use crate::commands::at_once;
 use crate::commands::inforce::sum;
 use crate::commands::share::Replaced;
+use crate::commands::threads::at_once;
 
 /// It is taken away by [`lift`](Self::lift), else by its leases.
 pub(in super::super) struct Standing {

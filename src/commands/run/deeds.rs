@@ -7,7 +7,8 @@ use anyhow::{Context, Result, anyhow};
 use super::player::{Failure, Player};
 use super::undo::{NotEnded, Undo, carry_out_all};
 use super::world::World;
-use crate::commands::{at_once, heal, hosts};
+use crate::commands::threads::at_once;
+use crate::commands::{heal, hosts};
 use crate::record::{Event, Record};
 use crate::scenario::file::Verb;
 

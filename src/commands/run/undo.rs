@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Ssh;
+use crate::commands::threads::at_once;
 use crate::lab;
 use crate::scenario::file::Verb;
 
@@ -122,14 +123,9 @@ pub(super) fn carry_out_all(left: Vec<(u32, Undo)>, give_up: &(dyn Fn() -> bool 
         let done = undo.carry_out(give_up);
         (id, undo, done)
     };
-    let mut undone: Vec<Undone> = thread::scope(|scope| {
-        let nodes = of_nodes.into_values();
-        let nodes: Vec<_> =
-            nodes.map(|left| scope.spawn(move || left.into_iter().map(one).collect::<Vec<_>>())).collect();
-        nodes.into_iter().flat_map(|node| node.join().unwrap_or_default()).collect()
-    });
-    undone.extend(rest.into_iter().map(one));
-    undone
+    let of_node = |left: Vec<_>| move || Ok(left.into_iter().map(one).collect::<Vec<_>>());
+    let of_nodes = at_once(of_nodes.into_values().map(of_node).collect());
+    of_nodes.into_iter().flatten().flatten().chain(rest.into_iter().map(one)).collect()
 }
 
 fn on_lab(node: &str, verb: Verb) -> Result<Option<u32>> {

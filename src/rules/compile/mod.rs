@@ -134,15 +134,19 @@ impl Compiler<'_> {
         if !chains.iter().any(|chain| chain.hook.is_some()) {
             return None;
         }
-        sets.splice(0..0, sets::gate_of(self.fault));
         if family == Family::Inet {
             chains.iter_mut().flat_map(|chain| &mut chain.rules).flat_map(|rule| &mut rule.0).for_each(in_ip_stack);
         }
-        for chain in chains.iter_mut().filter(|chain| chain.hook.is_some()) {
-            chain.rules.splice(0..0, self.gate());
+        if let Some(gate) = sets::gate_of(self.fault) {
+            // While it is shut nothing in a chain applies.
+            let shut = rule([Stmt::NotIn(vec![Key::Protocol], gate.name), Stmt::Do(Verdict::Accept)]);
+            chains
+                .iter_mut()
+                .filter(|chain| chain.hook.is_some())
+                .for_each(|chain| chain.rules.insert(0, shut.clone()));
+            sets.insert(0, gate);
         }
-        let used = |set: &Set| set.name == sets::GATE || chains.iter().any(|chain| mentions(chain, set.name));
-        sets.retain(used);
+        sets.retain(|set| chains.iter().any(|chain| mentions(chain, set.name)));
         Some(Table {
             family,
             name: self.fault.name.table(),
@@ -153,12 +157,6 @@ impl Compiler<'_> {
             sets,
             chains,
         })
-    }
-
-    /// While the gate is shut nothing in a chain applies.
-    fn gate(&self) -> Option<Rule> {
-        let shut = |gate: Set| Rule(vec![Stmt::NotIn(vec![Key::Protocol], gate.name), Stmt::Do(Verdict::Accept)]);
-        sets::gate_of(self.fault).map(shut)
     }
 
     /// The set of that name, if anyone is in it.

@@ -308,6 +308,18 @@ fn verbs_are_done_on_the_hosts_of_their_nodes() {
 }
 
 #[test]
+fn what_a_script_reads_is_not_read_by_the_session() {
+    let hosts = Hosts::up();
+    let nodes = hosts.nodes("");
+    let script = format!("{} --nodes {nodes} --node a status >&2; cat", env!("CARGO_BIN_EXE_playdead"));
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &hosts.ns("x"), "sh", "-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut script = command.spawn().unwrap();
+    std::io::Write::write_all(&mut script.stdin.take().unwrap(), b"one\ntwo\n").unwrap();
+    assert_eq!(String::from_utf8_lossy(&script.wait_with_output().unwrap().stdout), "one\ntwo\n");
+}
+
+#[test]
 fn the_leader_of_a_cluster_on_three_hosts_is_found_and_isolated() {
     let hosts = Hosts::up();
     let _etcd = hosts.etcd();

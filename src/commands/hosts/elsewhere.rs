@@ -116,7 +116,8 @@ fn pass(nodes: &[Node], json: bool) -> Result<ExitCode> {
 /// Its exit code, and the document that it printed.
 pub(in super::super) fn pass_to(node: &Node, words: &[&str], json: bool) -> Result<(u8, Option<Value>)> {
     let mut command = playdead(node, words)?;
-    command.stderr(Stdio::piped());
+    // ssh would read what is a script's that this runs in.
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
     if json {
         command.stdout(Stdio::piped());
     }

@@ -149,7 +149,7 @@ fn dispatch(mut cli: Cli) -> Result<ExitCode> {
         Verb::Doctor => doctor::run(place, json),
         Verb::Generate(args) => generate::run(args),
         Verb::Run(args) => run::run(place, args, json),
-        Verb::Guard => run::guard(),
+        Verb::Guard => Ok(run::guard()),
         Verb::Share => share::run(place),
         Verb::Look => quorum::look_for_another_host(),
         Verb::DeadHost(_)

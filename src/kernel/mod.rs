@@ -15,6 +15,7 @@ pub mod route;
 pub mod session;
 pub mod sockets;
 pub mod sysctl;
+pub mod thread;
 pub mod timer;
 
 use std::fmt;

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::nodes::Node;
 use crate::kernel::netns::NetNs;
+use crate::kernel::thread::start_in;
 
 const CLIENT_PORT: u16 = 2379;
 
@@ -36,18 +37,19 @@ impl Health {
 /// Asks every member at once, over the first address of each, from the given namespace.
 ///
 /// # Errors
-/// When the namespace cannot be entered.
+/// When the namespace cannot be entered, or no thread can be made.
 pub(super) fn ask(from: &NetNs, members: &[&Node], patience: Duration) -> Result<Vec<Health>> {
     from.run(|| {
         // Threads inherit the namespace of the one that starts them.
         thread::scope(|scope| {
-            let asked: Vec<_> = members
-                .iter()
-                .map(|member| member.addresses.first().map(|address| scope.spawn(|| ask_one(*address, patience))))
-                .collect();
-            asked.into_iter().map(answer).collect()
+            let ask = |address: &IpAddr| {
+                let address = *address;
+                start_in(scope, move || ask_one(address, patience))
+            };
+            let asked = members.iter().map(|member| member.addresses.first().map(ask).transpose());
+            Ok(asked.collect::<Result<Vec<_>>>()?.into_iter().map(answer).collect())
         })
-    })
+    })?
 }
 
 fn answer(asked: Option<thread::ScopedJoinHandle<'_, Health>>) -> Health {

@@ -53,10 +53,8 @@ impl Record {
             inner: Mutex::new(Inner { zero: None, lines, events: Vec::new(), error: None, ended: false }),
             woken: Condvar::new(),
         });
-        let views = directory.map(|_| {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.keep_views())
-        });
+        let draw = |shared: Arc<Shared>| thread::Builder::new().spawn(move || shared.keep_views());
+        let views = directory.map(|_| draw(Arc::clone(&shared)).context("cannot make a thread")).transpose()?;
         Ok(Self { shared, views: Arc::new(Mutex::new(views)) })
     }
 

@@ -188,7 +188,7 @@ impl Shared {
         let Some(folder) = &self.folder else { return Ok(()) };
         let views = [
             ("junit.xml", junit::junit(events)?),
-            ("summary.md", summary(events)),
+            ("summary.md", summary::summary(events)),
             ("timeline.svg", timeline::svg(events)),
         ];
         let written = views.map(|(name, text)| folder.put(name, &mut plain(&text).as_bytes()));

@@ -219,6 +219,11 @@ impl Ready {
         &self.talk.node.name
     }
 
+    /// Whether it writes something, and does not only take away what is replaced.
+    pub(super) fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
+    }
+
     /// Whom it is about, by name or else by address; each once.
     pub(super) fn peers(&self) -> Vec<String> {
         let peers = self.document["peers"].as_array().into_iter().flatten();
@@ -335,16 +340,14 @@ fn dry_run(partition: &Partition, ready: &[Ready], json: bool) -> Result<()> {
 
 /// Of those that have some: who only loses what is replaced has none.
 fn dry_documents(ready: &[Ready]) -> Value {
-    let with_rules = ready.iter().filter(|one| !one.rules.is_empty());
     let document = |one: &Ready| {
         let mut document = one.document.clone();
         document["rules"] = one.rules.clone().into();
         document
     };
-    with_rules.map(document).collect()
+    ready.iter().filter(|one| one.has_rules()).map(document).collect()
 }
 
 fn dry_rules(ready: &[Ready]) -> String {
-    let with_rules = ready.iter().filter(|one| !one.rules.is_empty());
-    with_rules.map(|one| shown::rules(one.name(), one.node(), &one.rules)).collect()
+    ready.iter().filter(|one| one.has_rules()).map(|one| shown::rules(one.name(), one.node(), &one.rules)).collect()
 }

@@ -31,7 +31,7 @@ impl Standing {
         });
         let (replaced, ends) = (replaced.collect(), done.ends.clone());
         // Where another was only taken away there is nothing to be lifted.
-        let ready = ready.into_iter().filter(|one| !one.rules.is_empty()).collect();
+        let ready = ready.into_iter().filter(Ready::has_rules).collect();
         Self { name, step: step.to_owned(), ready, met: None, replaced, ends }
     }
 

@@ -1,16 +1,15 @@
 //! What a client sees of the cluster: etcd's own `/health`, asked from inside the lab.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use nix::errno::Errno;
 use serde::Serialize;
 
 use super::nodes::Node;
 use crate::kernel::netns::NetNs;
+use crate::kernel::reason;
 use crate::kernel::thread::start_in;
 
 const CLIENT_PORT: u16 = 2379;
@@ -68,9 +67,4 @@ fn ask_one(member: IpAddr, patience: Duration) -> Health {
         Err(ureq::Error::Timeout(_)) => Health::Silent(format!("no answer in {} ms", patience.as_millis())),
         Err(error) => Health::Silent(error.to_string()),
     }
-}
-
-/// The kernel's words without Rust's "(os error N)".
-fn reason(error: &io::Error) -> String {
-    error.raw_os_error().map_or_else(|| error.to_string(), |errno| Errno::from_raw(errno).desc().to_owned())
 }

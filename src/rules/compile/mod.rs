@@ -56,10 +56,9 @@ const PACED: [&str; 2] = ["paced4", "paced6"];
 const PACED_LIFE: Duration = Duration::from_secs(60);
 /// So many elements can rules put into a set.
 const FILLED_SIZE: u32 = 65_535;
-/// Devices whose egress hook judges; packets that leave by another are judged in the output hook.
-const COVERED: &str = "covered";
-/// The set, in the `inet` table, of the devices that a fault has rules at.
-pub const COVERED_SET: &str = COVERED;
+/// The set, in the `inet` table, of the devices that a fault has rules at: their egress hook judges; packets that leave by
+/// another device are judged in the output hook.
+pub const COVERED_SET: &str = "covered";
 
 /// The priority of all that judges first.
 ///

@@ -53,6 +53,31 @@ fn what_replaces_a_part_of_a_partition_replaces_all_of_it_on_other_hosts_too() {
 }
 
 #[test]
+fn nodes_of_one_namespace_have_one_fault_and_cannot_be_parted() {
+    let hosts = Hosts::up();
+    let _listening = hosts.listen(&THREE);
+    ip(&format!("-n {} addr add 10.97.0.11/24 dev eth0", hosts.ns("a")));
+    let node = |name: &str, host: &str, addresses: &str| {
+        format!("[nodes.{name}]\nssh = \"root@{host}\"\nssh-config = \"CONFIG\"\naddresses = [\"{addresses}\"]\n")
+    };
+    let text = node("a", "a", "10.97.0.1") + &node("b", "b", "10.97.0.2") + &node("c", "c", "10.97.0.3");
+    let nodes = hosts.write("twins.toml", &(text + &node("twin", "a", "10.97.0.11")));
+    let line = |line: &str| format!("--nodes {nodes} {line} --for 60s");
+    for parted in ["partition a twin,b", "partition a,twin b,twin c"] {
+        let output = hosts.run("x", &line(parted));
+        let said = stderr_of(&output);
+        assert!(output.status.code() == Some(2) && said.contains("in one network namespace"), "{parted}: {said}");
+    }
+    let made = hosts.json("x", &line("partition a,twin b --name split"));
+    assert_eq!(made["faults"].as_array().unwrap().len(), 2, "{made}");
+    assert!(hosts.connects("a", "b").is_err() && hosts.connects("b", "a").is_err());
+    hosts.heal(&["a", "b"]);
+    let made = hosts.json("x", &line("--node a --node twin dead-host 10.97.0.3 --name gone"));
+    assert_eq!(made["faults"].as_array().unwrap().len(), 1, "{made}");
+    assert!(hosts.connects("a", "c").is_err());
+}
+
+#[test]
 fn a_controller_that_is_cut_off_says_so_and_the_lease_heals() {
     let hosts = Hosts::up();
     let _listening = hosts.listen(&THREE);
@@ -280,6 +305,18 @@ fn verbs_are_done_on_the_hosts_of_their_nodes() {
         assert_eq!(output.status.code(), Some(code), "{line}: {said}");
         assert!(said.contains(what), "{line}: {said}");
     }
+}
+
+#[test]
+fn what_a_script_reads_is_not_read_by_the_session() {
+    let hosts = Hosts::up();
+    let nodes = hosts.nodes("");
+    let script = format!("{} --nodes {nodes} --node a status >&2; cat", env!("CARGO_BIN_EXE_playdead"));
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &hosts.ns("x"), "sh", "-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut script = command.spawn().unwrap();
+    std::io::Write::write_all(&mut script.stdin.take().unwrap(), b"one\ntwo\n").unwrap();
+    assert_eq!(String::from_utf8_lossy(&script.wait_with_output().unwrap().stdout), "one\ntwo\n");
 }
 
 #[test]

@@ -64,6 +64,18 @@ fn what_has_no_lease_is_not_renewed() {
         assert_eq!(segment.run(At::Client, line).status.code(), Some(1), "{line}");
     }
     assert_eq!(segment.status(At::Client)[0]["active"], true);
+    // In one place it has none: then it is renewed in no other either.
+    segment.playdead(At::Peer, &format!("{DEAD} --name open --for 1m"));
+    let mut both = playdead();
+    both.args(["--netns", &segment.name(At::Peer), "--netns", &segment.name(At::Client)]);
+    assert_eq!(both.args(words("renew open --for 1h")).output().unwrap().status.code(), Some(1));
+    assert!(segment.status(At::Peer)[0]["left_ms"].as_u64() <= Some(60_000));
+    // One that comes and goes has a lease for each time, which is its process's.
+    segment.heal(At::Client);
+    let _flapping = segment.hold(At::Client, "flap dead-host 10.99.0.2 --up 1m --down 1m --name comes");
+    let refused = segment.run(At::Client, "renew comes --for 1h");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(1) && said.contains("the process that holds it"), "{said}");
 }
 
 #[test]

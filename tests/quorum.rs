@@ -169,3 +169,20 @@ fn a_wrong_file_is_told_with_file_line_and_field() {
         assert_eq!(error.lines().count(), 1, "{error}");
     }
 }
+
+#[test]
+fn without_room_for_threads_it_says_so_in_a_line() {
+    let node = |number: u16| {
+        let (pid, port) = (std::process::id(), 2000 + number);
+        format!("[nodes.n{number}]\npid = {pid}\naddresses = [\"127.0.0.1\"]\nclient-port = {port}\ncheck = \"tcp\"\n")
+    };
+    let nodes = std::env::temp_dir().join(format!("playdead-threads-{}.toml", std::process::id()));
+    std::fs::write(&nodes, (0..40).map(node).collect::<String>()).unwrap();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -v 40000; exec \"$0\" --nodes \"$1\" quorum", env!("CARGO_BIN_EXE_playdead")]);
+    let output = command.arg(&nodes).output().unwrap();
+    std::fs::remove_file(&nodes).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.starts_with("playdead: cannot make a thread: "), "{said}");
+}

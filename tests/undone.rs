@@ -229,3 +229,15 @@ fn open_connections_end_in_a_user_namespace_of_ones_own() {
     inside.kill().unwrap();
     inside.wait().unwrap();
 }
+
+/// A runner can be killed, by want of memory say, while it tells its helper of something.
+#[test]
+fn half_a_word_of_a_runner_that_was_killed_keeps_nothing_from_being_undone() {
+    let directory = std::env::temp_dir().join(format!("playdead-half-a-word-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let mut guard = playdead().arg("guard").stdin(Stdio::piped()).spawn().unwrap();
+    let told = format!("{{\"Add\":[1,{{\"Remove\":{{\"directory\":{directory:?}}}}}]}}\n{{\"Add\":[2,{{\"Shell\":{{");
+    guard.stdin.take().unwrap().write_all(told.as_bytes()).unwrap();
+    assert!(guard.wait().unwrap().success());
+    assert!(!directory.exists());
+}

@@ -5,10 +5,11 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Socket, Type};
+
+use crate::kernel::reason;
 
 /// Whether a member's process serves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -186,11 +187,6 @@ fn is_timeout(error: &io::Error) -> bool {
 
 pub(super) fn silence(patience: Duration) -> String {
     format!("no answer within {:.1} s", patience.as_secs_f64())
-}
-
-/// The kernel's words without Rust's "(os error N)".
-pub(super) fn reason(error: &io::Error) -> String {
-    error.raw_os_error().map_or_else(|| error.to_string(), |errno| Errno::from_raw(errno).desc().to_owned())
 }
 
 #[cfg(test)]

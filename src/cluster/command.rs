@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::ask::{Quorum, Target, reason, silence};
+use super::ask::{Quorum, Target, silence};
+use crate::kernel::reason;
 
 /// How often is looked whether it has ended.
 const PAUSE: Duration = Duration::from_millis(5);

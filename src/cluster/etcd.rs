@@ -9,14 +9,16 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Instant;
 
+use anyhow::Result;
 use serde_json::Value;
 
 use super::ask::{Answer, Live, Quorum, Target, http, reach};
+use crate::kernel::thread::start_in;
 
 /// One key, `"\0"`; nobody has it, and the answer is short.
 const READ: &str = r#"{"key":"AA=="}"#;
 
-pub(super) fn ask(target: Target, until: Instant) -> Answer {
+pub(super) fn ask(target: Target, until: Instant) -> Result<Answer> {
     let ports = [target.at(target.client_port), target.at(target.peer_port)];
     let mut reached = reach(&ports, until).into_iter();
     let mut next = || reached.next().unwrap_or_else(|| Err("no address".into()));
@@ -24,8 +26,8 @@ pub(super) fn ask(target: Target, until: Instant) -> Answer {
     // All at once: without a quorum the read takes all the time there is, and alone after a restart a member lets
     // clients connect, but does not answer them.
     thread::scope(|scope| {
-        let serves_peers = scope.spawn(|| peer.is_ok_and(|peer| serves_peers(peer, until)));
-        let read = scope.spawn(|| client.clone().and_then(|client| read(client, until)));
+        let serves_peers = start_in(scope, || peer.is_ok_and(|peer| serves_peers(peer, until)))?;
+        let read = start_in(scope, || client.clone().and_then(|client| read(client, until)))?;
         let status = || client.clone().and_then(|client| question(client, "maintenance/status", "{}", until));
         let mut told = status();
         let quorum = match read.join().unwrap_or_else(|_| Err("the read panicked".into())) {
@@ -36,11 +38,11 @@ pub(super) fn ask(target: Target, until: Instant) -> Answer {
         if quorum == Quorum::Yes && told.as_ref().is_ok_and(|told| member(&told["leader"]).is_none()) {
             told = status();
         }
-        match told {
+        Ok(match told {
             Ok(status) => understand(&status, quorum),
             Err(_) if serves_peers.join().unwrap_or(false) => Answer::only(Live::PeerPort, quorum),
             Err(why) => Answer::only(Live::No(why), quorum),
-        }
+        })
     })
 }
 

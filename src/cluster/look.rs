@@ -15,6 +15,7 @@ use super::ask::{Answer, Live, Quorum, Target, reach};
 use super::nodes::{Check, Node, Seat};
 use super::{afar, command, etcd, zookeeper};
 use crate::kernel::netns::NetNs;
+use crate::kernel::thread::start_in;
 
 /// How long each question may take, if nobody says otherwise. An etcd that has a quorum answers in milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(1);
@@ -128,7 +129,7 @@ impl Snapshot {
 /// logged in to.
 ///
 /// # Errors
-/// When a namespace cannot be entered, or nobody can be asked from anywhere. What a member does not answer is a value.
+/// When a namespace cannot be entered, no thread can be made, or nobody can be asked from anywhere. What a member does not answer is a value.
 pub fn look(seats: &[Seat], from: &[From], patience: Duration) -> Result<Snapshot> {
     let start = Instant::now();
     let members: Vec<_> = seats.iter().filter(|seat| seat.node.check.is_some()).collect();
@@ -141,8 +142,8 @@ pub fn look(seats: &[Seat], from: &[From], patience: Duration) -> Result<Snapsho
     }
     let until = start + patience;
     let views = thread::scope(|scope| {
-        let asked = jobs.iter().map(|(seat, from)| scope.spawn(|| view(seat, *from, &members, until)));
-        let asked: Vec<_> = asked.collect();
+        let asked = jobs.iter().map(|(seat, from)| start_in(scope, || view(seat, *from, &members, until)));
+        let asked = asked.collect::<Result<Vec<_>>>()?;
         asked.into_iter().map(|view| view.join().map_err(|_| anyhow!("a thread panicked"))?).collect::<Result<_>>()
     });
     let mut views: Vec<View> = views?;
@@ -183,11 +184,12 @@ fn view(seat: &Seat, from: Option<&From>, members: &[&Seat], until: Instant) -> 
     let others = if from.is_none() { others(node, members) } else { None };
     // Threads inherit the namespace of the one that starts them.
     let (answer, able) = in_place(ns, node, || {
-        thread::scope(|scope| {
-            let able = others.as_deref().map(|others| scope.spawn(|| able(others, members.len(), until)));
-            (ask(node, until), able.and_then(|able| able.join().ok()))
+        thread::scope(|scope| -> Result<_> {
+            let able = others.as_deref().map(|others| start_in(scope, || able(others, members.len(), until)));
+            let able = able.transpose()?;
+            Ok((ask(node, until)?, able.and_then(|able| able.join().ok())))
         })
-    })?;
+    })??;
     let serves = !matches!(answer.live, Live::No(_));
     let able = able.map(|able| Able { serves, ..able });
     Ok(View { node: node.name.clone(), from: from.map(|from| from.label.to_owned()), answer, able })
@@ -228,10 +230,10 @@ fn target(node: &Node) -> Target<'_> {
     Target { name: &node.name, addresses: &node.addresses, client_port, peer_port }
 }
 
-fn ask(node: &Node, until: Instant) -> Answer {
+fn ask(node: &Node, until: Instant) -> Result<Answer> {
     let target = target(node);
-    match node.check.as_ref() {
-        Some(Check::Etcd) => etcd::ask(target, until),
+    Ok(match node.check.as_ref() {
+        Some(Check::Etcd) => etcd::ask(target, until)?,
         Some(Check::Zookeeper) => zookeeper::ask(target, until),
         Some(Check::Http(path)) => ask_http(target, path, until),
         Some(Check::Command(text)) => Answer::only(connects(target, until), command::ask(target, text, until)),
@@ -239,7 +241,7 @@ fn ask(node: &Node, until: Instant) -> Answer {
             let unknown = Quorum::Unknown("a connection says nothing about a quorum".into());
             Answer::only(connects(target, until), unknown)
         }
-    }
+    })
 }
 
 fn ask_http(target: Target, path: &str, until: Instant) -> Answer {

@@ -25,6 +25,7 @@ use super::written::Written;
 use super::{Usage, apply, closing, hold, nodes, out, random_seed, shown, together};
 use crate::encode::{Builder, Finalized};
 use crate::kernel::nft::Nft;
+use crate::kernel::thread::{start, start_in};
 use crate::kernel::timer::{self, Timer};
 use crate::model::{Edge, Kind, Rhythm, verb};
 use crate::rules::{GATE_SET, Table as RuleTable};
@@ -141,14 +142,14 @@ pub(super) fn run(args: &PlaceArgs, typed: &FlapArgs, json: bool) -> Result<Exit
     announce(&rhythm, &flapping, json)?;
     let (timer, stop) = Timer::new()?;
     let closer = command.is_none().then(|| signals.closer());
-    let beating = thread::spawn(move || {
+    let beating = start(move || {
         let record = beat(&rhythm, &flapping, &timer, &|_| {});
         // With their sockets the tables go.
         drop(flapping);
         // Without a command nothing else would end the wait for a signal.
         closer.inspect(signal_hook::iterator::Handle::close);
         record
-    });
+    })?;
     let (send, receive) = mpsc::channel();
     let let_go = move || {
         drop(stop);
@@ -262,7 +263,9 @@ pub(super) fn beat(
                 for one in flapping {
                     let (planned, send) = (&one.written.planned, send.clone());
                     // Beside the edges: on a slow path it takes a round trip. Kept to be joined, it would keep its stack.
-                    scope.spawn(move || send.send(closing::close(&planned.place.ns, &planned.fault)));
+                    let close = move || send.send(closing::close(&planned.place.ns, &planned.fault));
+                    let begun = start_in(scope, close).context("connections were left open");
+                    record.notes.extend(begun.err().map(|error| format!("{error:#}")));
                 }
             }
         }

@@ -3,27 +3,31 @@
 //! Each host gets its part before anything starts, and compiles and checks it; then all are told one instant, each by its
 //! own clock. Every part has a lease: what cuts this host off from another cannot be healed from here.
 
+mod done;
 mod elsewhere;
 mod standing;
 mod talk;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, anyhow, bail};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::hold::Signals;
 use super::partition::{self, PartitionArgs};
 use super::share::{Part, Share};
-use super::{Usage, at_once, is_of, out, shown};
+use super::threads::at_once;
+use super::{Usage, is_of, out, shown};
 use crate::cluster::{self, Node, Seat};
 use crate::kernel::{Missing, timer};
 use crate::model::{Fault, Lifetime, Partition};
+pub(super) use done::Done;
 pub(super) use elsewhere::{pass_to, run as elsewhere, without_place};
 pub(super) use standing::Standing;
-use talk::{Came, Committed, Talk};
+use talk::{Came, Talk};
 
 /// Between telling the instant and the instant, besides three times the slowest answer.
 const AHEAD: Duration = Duration::from_millis(300);
@@ -42,22 +46,6 @@ impl fmt::Display for NotAll {
 
 impl std::error::Error for NotAll {}
 
-/// What came of it.
-pub(super) struct Done {
-    /// Each node, with what it said.
-    told: Vec<Told>,
-    /// When the leases of those end that were not heard of.
-    ends: String,
-}
-
-/// What one node said. `None`: nothing was heard of it.
-struct Told {
-    node: String,
-    /// How far its clock may be off.
-    uncertain: Duration,
-    committed: Option<Committed>,
-}
-
 /// A partition between nodes of which some are on other hosts.
 pub(super) fn partition(typed: &PartitionArgs, nodes: &[Node], json: bool) -> Result<ExitCode> {
     let lease = lease(typed.lifetime.lasting(!typed.under.command.is_empty()))?;
@@ -73,14 +61,12 @@ pub(super) fn partition(typed: &PartitionArgs, nodes: &[Node], json: bool) -> Re
     if json {
         let mut document = partition::document(&partition);
         document["name"] = name.into();
-        document["faults"] = done.faults();
-        document["spread_ms"] = done.spread_ms().into();
-        document["hosts"] = done.hosts();
+        done.add_to(&mut document);
         return out::print_json(&document).map(|()| ExitCode::SUCCESS);
     }
     out::print(&format!(
         "{partition}partition {groups}: {lifetime}, as {name}, on {} nodes [{}]\n",
-        done.told.len(),
+        done.count(),
         done.accuracy()
     ))?;
     done.notes().iter().for_each(|note| out::note(note));
@@ -96,13 +82,20 @@ pub(super) fn rehearse_cut(
 ) -> Result<(Vec<Ready>, String)> {
     let mut talks = open(&involved(nodes, partition, typed.replace)?)?;
     cluster::drop_shared(talks.iter_mut().map(|talk| &mut talk.addresses).collect());
+    partition::apart(partition, talks.iter().map(|talk| (talk.node.name.as_str(), &talk.namespace)))?;
+    let deaf: HashSet<_> = partition.deaf().into_iter().map(|(node, _)| node).collect();
+    // Of the nodes in one namespace the first counts, which is to be one that does not hear all.
+    talks.sort_by_key(|talk| !deaf.contains(talk.node.name.as_str()));
+    let talks = without_doubles(talks);
     let (parts, name) = parts(typed, partition, nodes, &talks, lease)?;
     Ok((prepare(talks, &parts)?, name))
 }
 
 /// The same of one fault that all of them have.
 pub(super) fn rehearse(nodes: &[Node], part: &Part) -> Result<Vec<Ready>> {
-    prepare(open(nodes)?, &vec![part.clone(); nodes.len()])
+    let talks = without_doubles(open(nodes)?);
+    let parts = vec![part.clone(); talks.len()];
+    prepare(talks, &parts)
 }
 
 /// The nodes as far as a partition without a live cluster needs them: by name.
@@ -152,7 +145,6 @@ fn parts(
     talks: &[Talk],
     lease: Duration,
 ) -> Result<(Vec<Part>, String)> {
-    apart(partition, talks)?;
     let addresses = |name: &str| {
         let given = nodes.iter().find(|node| node.name == name).map(|node| node.addresses.clone()).unwrap_or_default();
         let talk = talks.iter().find(|talk| talk.node.name == name).map(|talk| talk.addresses.clone());
@@ -199,21 +191,17 @@ fn part(share: &Fault, name: &str, lease: Duration, replace: bool) -> Part {
     Part { words, names, gone: Vec::new() }
 }
 
-/// Nodes in one namespace reach each other over its loopback device, and whatever is written there is about both.
-fn apart(partition: &Partition, talks: &[Talk]) -> Result<()> {
-    for (from, to) in partition.cuts() {
-        let place = |name: &str| talks.iter().find(|talk| talk.node.name == name).map(|talk| &talk.namespace);
-        if place(from).is_some() && place(from) == place(to) {
-            bail!(Usage(format!("{from} and {to} are in one network namespace: nothing can part them")));
-        }
-    }
-    Ok(())
-}
-
 /// Logs in to all at the same time. Every one that cannot take part is named, and nothing changes anywhere.
 fn open(nodes: &[Node]) -> Result<Vec<Talk>> {
     let opened = at_once(nodes.iter().map(|node| || Talk::open(node)).collect());
     all(nodes.iter().map(|node| node.name.clone()).zip(opened).collect())
+}
+
+/// Each namespace once.
+fn without_doubles(mut talks: Vec<Talk>) -> Vec<Talk> {
+    let mut seen = HashSet::new();
+    talks.retain(|talk| seen.insert(talk.namespace.clone()));
+    talks
 }
 
 /// A node that has compiled and checked its part.
@@ -229,6 +217,11 @@ impl Ready {
     /// The node.
     pub(super) fn node(&self) -> &str {
         &self.talk.node.name
+    }
+
+    /// Whether it writes something, and does not only take away what is replaced.
+    pub(super) fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
     }
 
     /// Whom it is about, by name or else by address; each once.
@@ -309,19 +302,8 @@ pub(super) fn commit(ready: &mut [Ready], lease: Duration, mut is_interrupted: i
     let why = failed.or_else(|| is_interrupted().then(|| "interrupted".to_owned()));
     match why {
         Some(why) => Err(heal(ready, &outcomes, &why, &ends)),
-        None => Ok(done(ready, outcomes, ends)),
+        None => Ok(Done::of(ready, outcomes, ends)),
     }
-}
-
-fn done(ready: &[Ready], outcomes: Vec<Came>, ends: String) -> Done {
-    let told = ready.iter().zip(outcomes).map(|(one, came)| {
-        let committed = match came {
-            Came::Committed(committed) => Some(committed),
-            Came::Silence | Came::Failed(_) => None,
-        };
-        Told { node: one.talk.node.name.clone(), uncertain: one.talk.round_trip / 2, committed }
-    });
-    Done { told: told.collect(), ends }
 }
 
 /// Takes back what was committed, and says so beside the reason.
@@ -337,76 +319,14 @@ fn heal(ready: &mut [Ready], outcomes: &[Came], why: &str, ends: &str) -> Error 
     let list = |what: &str, names: &[&str]| {
         if names.is_empty() { String::new() } else { format!("; {what} {}", names.join(", ")) }
     };
-    let (healed, left) = (list("healed on", &healed), list("not heard of, its lease ends by itself at", &left));
-    let left = left.replacen(" at ", &format!(" at {ends} on "), 1);
-    anyhow!("{why}{healed}{left}")
+    let silent = format!("not heard of, its lease ends by itself at {ends} on");
+    anyhow!("{why}{}{}", list("healed on", &healed), list(&silent, &left))
 }
 
 /// By this host's clock, which is what its user sees.
 fn lease_end(after: Duration) -> String {
     let end = jiff::Timestamp::now() + after;
     jiff::Timestamp::from_second(end.as_second() + 1).unwrap_or(end).to_string()
-}
-
-impl Done {
-    fn committed(&self) -> impl Iterator<Item = (&Told, &Committed)> {
-        self.told.iter().filter_map(|told| Some((told, told.committed.as_ref()?)))
-    }
-
-    /// From the first to the last commit that was heard of; `None` with none.
-    fn spread_ms(&self) -> Option<f64> {
-        let all = || self.committed().map(|(_, committed)| committed.after_ns);
-        Some(millis(all().max()? - all().min()?))
-    }
-
-    /// How exact the instant was.
-    pub(super) fn accuracy(&self) -> String {
-        let uncertain = self.committed().map(|(told, _)| told.uncertain).max().unwrap_or_default();
-        let uncertain = uncertain.as_secs_f64() * 1e3;
-        match (self.spread_ms(), self.committed().count()) {
-            (Some(spread), heard) if heard == self.told.len() => {
-                format!("all within {spread:.2} ms, each clock known to {uncertain:.2} ms")
-            }
-            (Some(spread), heard) => {
-                format!("the {heard} heard of within {spread:.2} ms, each clock known to {uncertain:.2} ms")
-            }
-            (None, _) => "none was heard of since".into(),
-        }
-    }
-
-    /// What the user must know.
-    pub(super) fn notes(&self) -> Vec<String> {
-        let notes = |(told, committed): (&Told, &Committed)| {
-            let node = told.node.clone();
-            committed.notes.clone().into_iter().map(move |note| format!("{node}: {note}"))
-        };
-        let silent = self.told.iter().filter(|told| told.committed.is_none());
-        let silent = silent.map(|told| {
-            format!("{} was not heard of since the instant: its lease ends by itself at {}", told.node, self.ends)
-        });
-        self.committed().flat_map(notes).chain(silent).collect()
-    }
-
-    fn faults(&self) -> Value {
-        let faults = self.committed().map(|(_, committed)| committed.document.clone());
-        faults.filter(|document| !document.is_null()).collect()
-    }
-
-    /// The fields are listed in `docs/json.md`.
-    fn hosts(&self) -> Value {
-        let host = |told: &Told| {
-            let after = told.committed.as_ref().map(|committed| millis(committed.after_ns));
-            let uncertain = told.uncertain.as_secs_f64() * 1e3;
-            json!({ "node": told.node, "committed_ms": after, "uncertain_ms": uncertain, "lease_ends": self.ends })
-        };
-        self.told.iter().map(host).collect()
-    }
-}
-
-fn millis(nanos: i128) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "a day of nanoseconds has all of its digits")]
-    let nanos = nanos as f64;
-    nanos / 1e6
 }
 
 fn dry_run(partition: &Partition, ready: &[Ready], json: bool) -> Result<()> {
@@ -420,16 +340,14 @@ fn dry_run(partition: &Partition, ready: &[Ready], json: bool) -> Result<()> {
 
 /// Of those that have some: who only loses what is replaced has none.
 fn dry_documents(ready: &[Ready]) -> Value {
-    let with_rules = ready.iter().filter(|one| !one.rules.is_empty());
     let document = |one: &Ready| {
         let mut document = one.document.clone();
         document["rules"] = one.rules.clone().into();
         document
     };
-    with_rules.map(document).collect()
+    ready.iter().filter(|one| one.has_rules()).map(document).collect()
 }
 
 fn dry_rules(ready: &[Ready]) -> String {
-    let with_rules = ready.iter().filter(|one| !one.rules.is_empty());
-    with_rules.map(|one| shown::rules(one.name(), one.node(), &one.rules)).collect()
+    ready.iter().filter(|one| one.has_rules()).map(|one| shown::rules(one.name(), one.node(), &one.rules)).collect()
 }

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::at_once;
+use super::threads::at_once;
 use crate::kernel::Missing;
 use crate::kernel::machine::{Capability, Rights};
 use crate::lab::{self, DEFAULT_NAME, Layout, MOST_MEMBERS, Node, Options};

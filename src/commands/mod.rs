@@ -29,6 +29,7 @@ mod share;
 mod shown;
 mod status;
 mod table;
+mod threads;
 mod together;
 mod transaction;
 pub mod verify;
@@ -39,9 +40,8 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::thread;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::Parser;
 use clap::error::ErrorKind;
 
@@ -149,7 +149,7 @@ fn dispatch(mut cli: Cli) -> Result<ExitCode> {
         Verb::Doctor => doctor::run(place, json),
         Verb::Generate(args) => generate::run(args),
         Verb::Run(args) => run::run(place, args, json),
-        Verb::Guard => run::guard(),
+        Verb::Guard => Ok(run::guard()),
         Verb::Share => share::run(place),
         Verb::Look => quorum::look_for_another_host(),
         Verb::DeadHost(_)
@@ -199,14 +199,6 @@ fn run_probe(args: &PlaceArgs, how: &probe::ProbeArgs, json: bool) -> Result<Exi
     };
     let targets = peers::socket_addresses(place, &nodes::peers_of_file(args, &how.peers)?)?;
     probe::run(how, &place.ns, &targets, json)
-}
-
-/// Does all at the same time, each by a thread of its own.
-fn at_once<T: Send>(tasks: Vec<impl FnOnce() -> Result<T> + Send>) -> Vec<Result<T>> {
-    thread::scope(|scope| {
-        let threads: Vec<_> = tasks.into_iter().map(|task| scope.spawn(task)).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))).collect()
-    })
 }
 
 /// Whether to draw for a person.

@@ -4,6 +4,7 @@
 //! nobody who sends notices anything else than with a broken line in between.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::Hash;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -164,7 +165,9 @@ pub(super) fn plan(
     let addresses: HashMap<_, _> =
         seats.iter().map(|seat| (seat.node.name.clone(), seat.node.addresses.clone())).collect();
     let deaf: HashMap<_, _> = partition.deaf().into_iter().collect();
-    apart(&seats, partition)?;
+    let namespaces = seats.iter().filter_map(|seat| Some((seat.node.name.as_str(), seat.ns.as_ref()?)));
+    let namespaces = namespaces.map(|(name, ns)| Ok((name, ns.id()?))).collect::<Result<Vec<_>>>()?;
+    apart(partition, namespaces)?;
     let (mut planned, mut places) = (Vec::new(), HashSet::new());
     // Of the nodes in one namespace the first counts, which is to be one that does not hear all.
     seats.sort_by_key(|seat| !deaf.contains_key(seat.node.name.as_str()));
@@ -195,18 +198,21 @@ pub(super) fn plan(
 }
 
 /// Nodes in one namespace reach each other over its loopback device, and whatever is written there is about both. So they
-/// can only be on the same side, and hear the same others.
-fn apart(seats: &[Seat], partition: &Partition) -> Result<()> {
+/// can only be on the same side, and hear the same others. Each is given by its name and by what tells its namespace from
+/// others.
+pub(super) fn apart<'a, Id: Eq + Hash>(
+    partition: &Partition,
+    nodes: impl IntoIterator<Item = (&'a str, Id)>,
+) -> Result<()> {
     let cuts = partition.cuts();
     let unheard =
         |name: &str| -> BTreeSet<&str> { cuts.iter().filter(|(_, to)| *to == name).map(|(from, _)| *from).collect() };
-    let mut known: HashMap<(u64, u64), &str> = HashMap::new();
-    for seat in seats {
-        let (name, Some(ns)) = (seat.node.name.as_str(), &seat.ns) else { continue };
+    let mut known = HashMap::new();
+    for (name, namespace) in nodes {
         if !cuts.iter().any(|(from, to)| [*from, *to].contains(&name)) {
             continue;
         }
-        let other = *known.entry(ns.id()?).or_insert(name);
+        let other = *known.entry(namespace).or_insert(name);
         let are_parted = cuts.contains(&(name, other)) || cuts.contains(&(other, name));
         if are_parted || unheard(name) != unheard(other) {
             return Err(Usage(format!("{other} and {name} are in one network namespace: nothing can part them")).into());

@@ -9,7 +9,6 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -26,6 +25,7 @@ use super::written::{Written, take_back};
 use super::{Usage, apply, broken, one_line, out, partition, together};
 use crate::cluster;
 use crate::kernel::nft::Nft;
+use crate::kernel::thread::start;
 use crate::kernel::timer::{self, Timer};
 use crate::model::{Host, Lifetime, PeerSpec};
 use crate::rules::compile;
@@ -118,7 +118,7 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitCode> {
     let (protocol, version) = (PROTOCOL, env!("CARGO_PKG_VERSION").to_owned());
     let (addresses, namespace) = (cluster::addresses(&place.ns)?, which(&place)?);
     say(&Say::Hello { protocol, version, addresses, namespace, shares })?;
-    let asked = listen();
+    let asked = listen()?;
     while let Some(ask) = next(&asked, PATIENCE)? {
         match ask {
             Ask::Clock => tell_time()?,
@@ -253,9 +253,9 @@ fn say(say: &Say) -> Result<()> {
 }
 
 /// Reads on a thread of its own, so that waiting for a line can end.
-fn listen() -> Receiver<Result<Ask>> {
+fn listen() -> Result<Receiver<Result<Ask>>> {
     let (send, asked) = channel();
-    thread::spawn(move || {
+    start(move || {
         for line in BufReader::new(std::io::stdin()).lines() {
             let ask = line
                 .context("cannot read")
@@ -264,8 +264,8 @@ fn listen() -> Receiver<Result<Ask>> {
                 return;
             }
         }
-    });
-    asked
+    })?;
+    Ok(asked)
 }
 
 /// `None`: the controller is gone, or says nothing for so long.

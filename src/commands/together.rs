@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Error, Result, anyhow};
+use anyhow::{Error, Result};
 
 use super::closing::Closed;
 use super::inforce::{InForce, read};
 use super::plan::{Planned, Plans};
+use super::threads::at_most;
 use super::transaction::{self, PATIENCE, is_met, own, undo};
 use super::written::{Written, unchanged};
 use crate::encode::{Builder, Finalized};
@@ -110,6 +110,15 @@ struct Committed {
     at: Instant,
 }
 
+impl Prepared {
+    fn commit(&self, planned: &Planned, nft: &Nft) -> Result<Committed> {
+        let start = Instant::now();
+        let done = if self.staged { open(planned, nft, &self.batch) } else { nft.commit(&self.batch) };
+        done.map_err(|error| in_place(planned, error))?;
+        Ok(Committed { took: start.elapsed(), at: Instant::now() })
+    }
+}
+
 impl Together {
     fn of(planned: Plans, done: Vec<Option<Prepared>>) -> Self {
         let (mut written, mut ends) = (Vec::new(), Vec::new());
@@ -142,8 +151,9 @@ impl Writer<'_> {
     /// to take away.
     fn prepare(&self) -> Result<Vec<Option<Prepared>>> {
         let gone = self.partitions_met().map_err(|error| unchanged(error, "", std::iter::empty()))?;
-        let prepared = in_each(self.planned, PREPARED_AT_ONCE, |(planned, nft)| self.prepare_one(planned, nft, &gone));
-        match apart(prepared) {
+        let gone = &gone;
+        let prepare = self.planned.iter().map(|(planned, nft)| move || self.prepare_one(planned, nft, gone));
+        match apart(at_most(PREPARED_AT_ONCE, prepare.collect())) {
             (prepared, None) => Ok(prepared),
             (prepared, Some(error)) => Err(self.undo(&prepared, error)),
         }
@@ -180,17 +190,14 @@ impl Writer<'_> {
     }
 
     fn commit(&self, mut prepared: Vec<Option<Prepared>>) -> Result<Vec<Option<Prepared>>> {
-        let commit = |((planned, nft), one): &(&(Planned, Arc<Nft>), &Option<Prepared>)| {
-            let Some(one) = one else { return Ok(None) };
-            let start = Instant::now();
-            let done = if one.staged { open(planned, nft, &one.batch) } else { nft.commit(&one.batch) };
-            done.map_err(|error| in_place(planned, error))?;
-            Ok(Some(Committed { took: start.elapsed(), at: Instant::now() }))
-        };
+        let commit = self
+            .planned
+            .iter()
+            .zip(&prepared)
+            .map(|((planned, nft), one)| move || one.as_ref().map(|one| one.commit(planned, nft)).transpose());
         // More threads than processors only take them from each other.
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        let places: Vec<_> = self.planned.iter().zip(&prepared).collect();
-        let (committed, failed) = apart(in_each(&places, processors, commit));
+        let (committed, failed) = apart(at_most(processors, commit.collect()));
         for (one, committed) in prepared.iter_mut().zip(committed) {
             if let Some(one) = one {
                 one.committed = committed;
@@ -258,27 +265,4 @@ fn apart<T>(results: Vec<Result<Option<T>>>) -> (Vec<Option<T>>, Option<Error>) 
         })
     });
     (fine.collect(), first)
-}
-
-/// Does it for all, at most so many at once.
-fn in_each<T: Sync, R: Send>(all: &[T], at_once: usize, f: impl Fn(&T) -> Result<R> + Sync) -> Vec<Result<R>> {
-    let next = AtomicUsize::new(0);
-    let results: Vec<_> = all.iter().map(|_| Mutex::new(None)).collect();
-    let work = || {
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(one) = all.get(number) else { break };
-            let result = f(one);
-            *results[number].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 1..at_once.min(all.len()) {
-            // Where there may be no more threads, fewer do it all.
-            let _ = thread::Builder::new().spawn_scoped(scope, work);
-        }
-        work();
-    });
-    let results = results.into_iter().map(|result| result.into_inner().unwrap_or_else(PoisonError::into_inner));
-    results.map(|result| result.unwrap_or_else(|| Err(anyhow!("a thread panicked")))).collect()
 }

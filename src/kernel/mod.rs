@@ -15,9 +15,12 @@ pub mod route;
 pub mod session;
 pub mod sockets;
 pub mod sysctl;
+pub mod thread;
 pub mod timer;
 
-use std::fmt;
+use std::{fmt, io};
+
+use nix::errno::Errno;
 
 /// Rights or a part of the kernel are missing: the exit code is 4, and the text says which and what to do.
 #[derive(Debug)]
@@ -30,3 +33,8 @@ impl fmt::Display for Missing {
 }
 
 impl std::error::Error for Missing {}
+
+/// The kernel's words for an error, without Rust's "(os error N)".
+pub fn reason(error: &io::Error) -> String {
+    error.raw_os_error().map_or_else(|| error.to_string(), |errno| Errno::from_raw(errno).desc().to_owned())
+}

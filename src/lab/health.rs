@@ -1,16 +1,16 @@
 //! What a client sees of the cluster: etcd's own `/health`, asked from inside the lab.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use nix::errno::Errno;
 use serde::Serialize;
 
 use super::nodes::Node;
 use crate::kernel::netns::NetNs;
+use crate::kernel::reason;
+use crate::kernel::thread::start_in;
 
 const CLIENT_PORT: u16 = 2379;
 
@@ -36,18 +36,19 @@ impl Health {
 /// Asks every member at once, over the first address of each, from the given namespace.
 ///
 /// # Errors
-/// When the namespace cannot be entered.
+/// When the namespace cannot be entered, or no thread can be made.
 pub(super) fn ask(from: &NetNs, members: &[&Node], patience: Duration) -> Result<Vec<Health>> {
     from.run(|| {
         // Threads inherit the namespace of the one that starts them.
         thread::scope(|scope| {
-            let asked: Vec<_> = members
-                .iter()
-                .map(|member| member.addresses.first().map(|address| scope.spawn(|| ask_one(*address, patience))))
-                .collect();
-            asked.into_iter().map(answer).collect()
+            let ask = |address: &IpAddr| {
+                let address = *address;
+                start_in(scope, move || ask_one(address, patience))
+            };
+            let asked = members.iter().map(|member| member.addresses.first().map(ask).transpose());
+            Ok(asked.collect::<Result<Vec<_>>>()?.into_iter().map(answer).collect())
         })
-    })
+    })?
 }
 
 fn answer(asked: Option<thread::ScopedJoinHandle<'_, Health>>) -> Health {
@@ -66,9 +67,4 @@ fn ask_one(member: IpAddr, patience: Duration) -> Health {
         Err(ureq::Error::Timeout(_)) => Health::Silent(format!("no answer in {} ms", patience.as_millis())),
         Err(error) => Health::Silent(error.to_string()),
     }
-}
-
-/// The kernel's words without Rust's "(os error N)".
-fn reason(error: &io::Error) -> String {
-    error.raw_os_error().map_or_else(|| error.to_string(), |errno| Errno::from_raw(errno).desc().to_owned())
 }

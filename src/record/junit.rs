@@ -6,7 +6,7 @@ use anyhow::Result;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::event::{Event, Outcome, Stamped};
-use super::summary::ended;
+use super::steps::Steps;
 
 pub(super) fn junit(events: &[Stamped]) -> Result<String> {
     let mut report = Report::new("playdead");
@@ -16,13 +16,14 @@ pub(super) fn junit(events: &[Stamped]) -> Result<String> {
     });
     let name = name.unwrap_or("scenario");
     let mut suite = TestSuite::new(name);
+    let steps = Steps::of(events);
     for stamped in events {
         match &stamped.event {
             Event::Start { seed, .. } => {
                 suite.add_property(("seed", seed.to_string().as_str()));
             }
             Event::Begin { text, .. } => {
-                suite.add_test_case(of_step(events, stamped, name, text));
+                suite.add_test_case(of_step(&steps, stamped, name, text));
             }
             Event::Finish { outcome, failed } => {
                 suite.set_time(seconds(stamped.ms));
@@ -38,9 +39,9 @@ pub(super) fn junit(events: &[Stamped]) -> Result<String> {
     Ok(report.to_string()?)
 }
 
-fn of_step(events: &[Stamped], begin: &Stamped, class: &str, text: &str) -> TestCase {
+fn of_step(steps: &Steps, begin: &Stamped, class: &str, text: &str) -> TestCase {
     let id = begin.step.as_deref().unwrap_or_default();
-    let ended = ended(events, begin);
+    let ended = steps.ended(begin);
     let status = match ended.as_ref().map(|ended| ended.failed) {
         None => status(Outcome::Interrupted, "it has not ended"),
         Some(None) => TestCaseStatus::success(),
@@ -48,7 +49,7 @@ fn of_step(events: &[Stamped], begin: &Stamped, class: &str, text: &str) -> Test
     };
     let mut case = TestCase::new(format!("{id} {text}"), status);
     case.set_classname(class).set_time(seconds(ended.map_or(0.0, |ended| ended.took_ms)));
-    let seen: Vec<_> = events.iter().filter(|stamped| stamped.step == begin.step).filter_map(told).collect();
+    let seen: Vec<_> = steps.events(begin).iter().filter_map(|stamped| told(stamped)).collect();
     if !seen.is_empty() {
         case.set_system_out(seen.join("\n"));
     }

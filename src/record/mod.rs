@@ -7,11 +7,11 @@ mod event;
 mod folder;
 mod junit;
 mod plain;
+mod steps;
 mod summary;
 mod timeline;
 mod writer;
 
 pub use event::{Event, FORMAT, Outcome, Stamped, State};
 pub use plain::{json, line, plain};
-pub use summary::summary;
 pub use writer::Record;

@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use super::event::{Event, Outcome, Stamped, State};
+use super::steps::Steps;
 
 /// The scenario as a page: what happened, what failed, and the times that matter.
-pub fn summary(events: &[Stamped]) -> String {
+pub(super) fn summary(events: &[Stamped]) -> String {
     let mut text = String::new();
     if let Some(Event::Start { scenario, about, seed, .. }) = events.first().map(|first| &first.event) {
         let _ = writeln!(text, "# {}: {}\n", cell(scenario), verdict(events));
@@ -20,9 +21,10 @@ pub fn summary(events: &[Stamped]) -> String {
         let _ = writeln!(text, "- **{}**", cell(failed));
     }
     text.push_str("\n| step | at | took | what | result |\n| ---: | ---: | ---: | --- | --- |\n");
+    let steps = Steps::of(events);
     for begin in events {
         if let Event::Begin { text: what, .. } = &begin.event {
-            let (took, result) = result(events, begin);
+            let (took, result) = result(steps.events(begin));
             let (id, at) = (begin.step.as_deref().unwrap_or_default(), begin.ms / 1e3);
             let _ = writeln!(text, "| {id} | {at:.2} s | {took} | {} | {} |", cell(what), cell(&result));
         }
@@ -46,28 +48,11 @@ pub(super) fn verdict(events: &[Stamped]) -> &'static str {
     finish(events).map_or("has not ended", |(outcome, _)| outcome.text())
 }
 
-/// How a step has ended.
-pub(super) struct Ended<'a> {
-    /// When, in milliseconds since the start.
-    pub(super) ms: f64,
-    /// In milliseconds.
-    pub(super) took_ms: f64,
-    /// What went wrong.
-    pub(super) failed: Option<&'a str>,
-}
-
-/// How the step has ended that begins so; `None`: not yet.
-pub(super) fn ended<'a>(events: &'a [Stamped], begin: &Stamped) -> Option<Ended<'a>> {
-    events.iter().filter(|other| other.step == begin.step).find_map(|other| match &other.event {
-        Event::End { took_ms, failed } => Some(Ended { ms: other.ms, took_ms: *took_ms, failed: failed.as_deref() }),
-        _ => None,
-    })
-}
-
-fn result(events: &[Stamped], begin: &Stamped) -> (String, String) {
+/// How long a step took, and what came of it.
+fn result(of_step: &[&Stamped]) -> (String, String) {
     let mut took = String::new();
     let mut told = Vec::new();
-    for stamped in events.iter().filter(|stamped| stamped.step == begin.step) {
+    for stamped in of_step {
         match &stamped.event {
             Event::End { took_ms, failed } => {
                 took = format!("{:.2} s", took_ms / 1e3);

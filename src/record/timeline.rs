@@ -4,7 +4,8 @@ use svg::Document;
 use svg::node::element::{Group, Line, Rectangle, Text, Title};
 
 use super::event::{Event, Outcome, Stamped, State};
-use super::summary::{Spans, ended, ends, finish, spans, verdict, views};
+use super::steps::Steps;
+use super::summary::{Spans, ends, finish, spans, verdict, views};
 
 /// Where the chart begins, and how wide it is, in pixels.
 const LEFT: f64 = 130.0;
@@ -70,7 +71,8 @@ pub(super) fn svg(events: &[Stamped]) -> String {
     let end = events.last().map_or(0.0, |last| last.ms).max(1.0);
     let mut page = Page { y: 0.0, end, body: Group::new() };
     page.head(events);
-    let rows = rows(events, end);
+    let steps = Steps::of(events);
+    let rows = rows(events, &steps, end);
     let top = page.y;
     page.y += 20.0;
     for row in &rows {
@@ -78,7 +80,7 @@ pub(super) fn svg(events: &[Stamped]) -> String {
     }
     page.axis(top);
     page.legend();
-    page.steps(events);
+    page.steps(events, &steps);
     let height = page.y + 10.0;
     let style = format!("font-family: 'DejaVu Sans', Verdana, Arial, sans-serif; font-size: {SMALL}px");
     Document::new()
@@ -240,11 +242,11 @@ impl Page {
     }
 
     /// What the numbers of the first row mean.
-    fn steps(&mut self, events: &[Stamped]) {
+    fn steps(&mut self, events: &[Stamped], steps: &Steps) {
         for begin in events {
             let Event::Begin { text, .. } = &begin.event else { continue };
             self.y += 15.0;
-            let (mark, fill, words) = match ended(events, begin).map(|ended| ended.failed) {
+            let (mark, fill, words) = match steps.ended(begin).map(|ended| ended.failed) {
                 None => ("…", FAINT, text.clone()),
                 Some(None) => ("✓", "#1b6e2c", text.clone()),
                 Some(Some(why)) => ("✗", "#a01010", format!("{text}: {why}")),
@@ -277,12 +279,12 @@ fn look_of(state: State) -> (f64, &'static str) {
     }
 }
 
-fn rows(events: &[Stamped], end: f64) -> Vec<Row> {
+fn rows(events: &[Stamped], steps: &Steps, end: f64) -> Vec<Row> {
     let nodes = match events.first().map(|first| &first.event) {
         Some(Event::Start { nodes, .. }) => nodes.clone(),
         _ => Vec::new(),
     };
-    let steps = Row { name: "steps".into(), items: of_steps(events, end), strips: Vec::new() };
+    let steps = Row { name: "steps".into(), items: of_steps(events, steps, end), strips: Vec::new() };
     let of_nodes = nodes.iter().map(|node| Row {
         name: node.clone(),
         items: of_node(events, node, end),
@@ -292,16 +294,16 @@ fn rows(events: &[Stamped], end: f64) -> Vec<Row> {
     [steps].into_iter().chain(of_nodes).chain([expectations]).collect()
 }
 
-fn of_steps(events: &[Stamped], end: f64) -> Vec<Item> {
-    let steps = events.iter().filter(|stamped| matches!(stamped.event, Event::Begin { .. }));
+fn of_steps(events: &[Stamped], steps: &Steps, end: f64) -> Vec<Item> {
+    let begun = events.iter().filter(|stamped| matches!(stamped.event, Event::Begin { .. }));
     let item = |begin: &Stamped| {
-        let ended = ended(events, begin);
+        let ended = steps.ended(begin);
         let failed = ended.as_ref().is_some_and(|ended| ended.failed.is_some());
         let paint = if failed { UNMET } else { STEP };
         let label = begin.step.clone().unwrap_or_default();
         Item { from: begin.ms, to: ended.map_or(end, |ended| ended.ms), label, paint }
     };
-    steps.map(item).collect()
+    begun.map(item).collect()
 }
 
 fn of_node(events: &[Stamped], node: &str, end: f64) -> Vec<Item> {

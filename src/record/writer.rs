@@ -53,10 +53,8 @@ impl Record {
             inner: Mutex::new(Inner { zero: None, lines, events: Vec::new(), error: None, ended: false }),
             woken: Condvar::new(),
         });
-        let views = directory.map(|_| {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.keep_views())
-        });
+        let draw = |shared: Arc<Shared>| thread::Builder::new().spawn(move || shared.keep_views());
+        let views = directory.map(|_| draw(Arc::clone(&shared)).context("cannot make a thread")).transpose()?;
         Ok(Self { shared, views: Arc::new(Mutex::new(views)) })
     }
 
@@ -190,7 +188,7 @@ impl Shared {
         let Some(folder) = &self.folder else { return Ok(()) };
         let views = [
             ("junit.xml", junit::junit(events)?),
-            ("summary.md", summary(events)),
+            ("summary.md", summary::summary(events)),
             ("timeline.svg", timeline::svg(events)),
         ];
         let written = views.map(|(name, text)| folder.put(name, &mut plain(&text).as_bytes()));

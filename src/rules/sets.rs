@@ -19,8 +19,9 @@ pub(super) const WITH: [&str; 2] = ["with4", "with6"];
 pub(super) const QUOTED: [&str; 2] = ["quoted4", "quoted6"];
 /// IPv6 peers, as neighbour discovery asks for them.
 pub(super) const SOUGHT: &str = "sought6";
-/// What it has no element for passes: a lease that has run out, an edge of a flap, a partition whose moment has not come.
-pub(super) const GATE: &str = "gate";
+/// The set without whose elements nothing of a fault applies: a lease that has run out, an edge of a flap, a partition whose
+/// moment has not come.
+pub const GATE_SET: &str = "gate";
 
 /// IPv4 or IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +88,7 @@ impl Ip {
 
 /// The fields of an ICMP error's quoted packet: destination address, protocol, destination port. The ICMP header
 /// has 8 bytes; the quoted IPv4 header has 20 (no options), the IPv6 header 40 (no extension headers).
-pub(super) fn quoted_key(ip: Ip) -> Vec<Key> {
+fn quoted_key(ip: Ip) -> Vec<Key> {
     let raw = |byte: u16, bytes: u16| Key::Raw(Base::Transport, byte * 8, bytes * 8);
     match ip {
         Ip::V4 => vec![raw(8 + 16, 4), raw(8 + 9, 1), raw(8 + 20 + 2, 2)],
@@ -255,7 +256,7 @@ pub(super) fn gate(name: &'static str, timeout: Option<Duration>, ether_types: &
 pub(super) fn gate_of(fault: &Fault) -> Option<Set> {
     match fault.lifetime {
         Lifetime::Lease(lease) => Some(renewed(lease)),
-        Lifetime::Open | Lifetime::Held if fault.is_share() => Some(gate(GATE, None, &EVERY_PROTOCOL)),
+        Lifetime::Open | Lifetime::Held if fault.is_share() => Some(gate(GATE_SET, None, &EVERY_PROTOCOL)),
         Lifetime::Open | Lifetime::Held => None,
     }
 }
@@ -265,8 +266,6 @@ const EVERY_PROTOCOL: [[u8; 2]; 3] = [[0x08, 0x00], [0x86, 0xdd], [0x08, 0x06]];
 
 /// The sets that say who a fault is about, as they are read back.
 pub const READ_BACK: [&str; 6] = [HOSTS[0], HOSTS[1], PORTS[0], PORTS[1], WITH[0], WITH[1]];
-/// The set without whose elements nothing of a fault applies.
-pub const GATE_SET: &str = GATE;
 
 /// What an element of one of [`READ_BACK`] stands for: `first` and `last` are keys as the kernel keeps them, every
 /// field padded to four bytes, both included.
@@ -292,7 +291,7 @@ pub fn read_back(first: &[u8], last: &[u8], label: Option<String>) -> Option<(Ta
 
 /// The set of a lease that is renewed.
 pub fn renewed(lease: Duration) -> Set {
-    gate(GATE, Some(lease), &EVERY_PROTOCOL)
+    gate(GATE_SET, Some(lease), &EVERY_PROTOCOL)
 }
 
 #[cfg(test)]

@@ -210,7 +210,7 @@ pub struct Run {
     pub any_exit: bool,
     /// What its output must contain.
     pub output: Option<String>,
-    /// It runs while the scenario goes on, and is killed at the end. Its name for `stop-run` and the record.
+    /// It runs while the scenario goes on, and is ended with it.
     #[serde(default)]
     pub background: bool,
     /// It is killed after that time, which is a failure.

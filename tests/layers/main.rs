@@ -143,6 +143,22 @@ fn a_shell_is_started_only_for_what_was_written_for_one() {
     assert_eq!(found, expected);
 }
 
+/// Where there may be no more threads, `std::thread::spawn` and `Scope::spawn` panic; a `Builder` tells.
+#[test]
+fn no_thread_is_made_in_a_way_that_panics() {
+    let mut wrong = Vec::new();
+    for source in sources() {
+        let text = blank(&source.text, true);
+        let own = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for (line, text) in own.lines().enumerate() {
+            if text.contains("thread::spawn") || text.contains("scope.spawn(") {
+                wrong.push(format!("{}:{}: use kernel::thread", source.name, line + 1));
+            }
+        }
+    }
+    none(&wrong);
+}
+
 fn none(wrong: &[String]) {
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
 }

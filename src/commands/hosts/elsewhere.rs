@@ -32,9 +32,9 @@ pub(in super::super) fn run(cli: &Cli) -> Result<Option<ExitCode>> {
     if !(cli.place.netns.is_empty() && cli.place.pid.is_empty() && cli.place.container.is_empty()) {
         bail!(Usage("beside nodes on other hosts only nodes can be named: put the others into the file".into()));
     }
-    let one_only = || match nodes.len() {
-        1 => Ok(()),
-        _ => Err(Usage("this looks from one place: name one".into())),
+    let pass_to_one = || match nodes.len() {
+        1 => pass(&nodes, cli.json),
+        _ => Err(Usage("this looks from one place: name one".into()).into()),
     };
     let done = match &cli.verb {
         // They say themselves that no place may be named, or need none.
@@ -44,11 +44,11 @@ pub(in super::super) fn run(cli: &Cli) -> Result<Option<ExitCode>> {
         Verb::Flap(_) | Verb::Quorum(_) | Verb::Share | Verb::Look => {
             bail!(Usage(format!("this is not done on another host ({ssh}): name nodes of this machine")));
         }
-        Verb::Status(status) if status.watch => one_only().map_err(Into::into).and_then(|()| pass(&nodes, cli.json)),
+        Verb::Status(status) if status.watch => pass_to_one(),
         Verb::Probe(probe) if !probe.command.is_empty() => {
             bail!(Usage(format!("-- COMMAND runs here, and the look would be on another host ({ssh})")));
         }
-        Verb::Probe(_) => one_only().map_err(Into::into).and_then(|()| pass(&nodes, cli.json)),
+        Verb::Probe(_) => pass_to_one(),
         Verb::Heal(_) | Verb::Renew(_) | Verb::Status(_) | Verb::Verify(_) | Verb::Doctor => pass(&nodes, cli.json),
         verb => match broken(verb) {
             Some((kind, args, None)) => fault(&nodes, &all, kind, args, cli.json),
@@ -116,7 +116,8 @@ fn pass(nodes: &[Node], json: bool) -> Result<ExitCode> {
 /// Its exit code, and the document that it printed.
 pub(in super::super) fn pass_to(node: &Node, words: &[&str], json: bool) -> Result<(u8, Option<Value>)> {
     let mut command = playdead(node, words)?;
-    command.stderr(Stdio::piped());
+    // ssh would read what is a script's that this runs in.
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
     if json {
         command.stdout(Stdio::piped());
     }
@@ -178,14 +179,13 @@ fn fault(nodes: &[Node], all: &[Node], kind: Kind, typed: &FaultArgs, json: bool
     let mut signals = Signals::catch()?;
     let done = commit(&mut ready, lease, || signals.have_ended())?;
     if json {
-        let (faults, hosts) = (done.faults(), done.hosts());
-        let document =
-            json!({ "format": shown::FORMAT, "faults": faults, "spread_ms": done.spread_ms(), "hosts": hosts });
+        let mut document = json!({ "format": shown::FORMAT });
+        done.add_to(&mut document);
         return out::print_json(&document).map(|()| ExitCode::SUCCESS);
     }
     out::print(&done.committed().map(|(_, committed)| committed.line.as_str()).collect::<String>())?;
     let lifetime = shown::lifetime(Lifetime::Lease(lease));
-    let accuracy = (nodes.len() > 1).then(|| format!("on {} nodes {lifetime}: {}", nodes.len(), done.accuracy()));
+    let accuracy = (done.count() > 1).then(|| format!("on {} nodes {lifetime}: {}", done.count(), done.accuracy()));
     accuracy.into_iter().chain(done.notes()).for_each(|note| out::note(&note));
     Ok(ExitCode::SUCCESS)
 }

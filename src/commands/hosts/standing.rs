@@ -7,9 +7,9 @@ use anyhow::{Result, bail};
 use super::talk::playdead;
 use super::{Done, Ready};
 use crate::cluster::no_ssh;
-use crate::commands::at_once;
 use crate::commands::inforce::sum;
 use crate::commands::share::Replaced;
+use crate::commands::threads::at_once;
 
 /// It is taken away by [`lift`](Self::lift), else by its leases.
 pub(in super::super) struct Standing {
@@ -31,7 +31,7 @@ impl Standing {
         });
         let (replaced, ends) = (replaced.collect(), done.ends.clone());
         // Where another was only taken away there is nothing to be lifted.
-        let ready = ready.into_iter().filter(|one| !one.rules.is_empty()).collect();
+        let ready = ready.into_iter().filter(Ready::has_rules).collect();
         Self { name, step: step.to_owned(), ready, met: None, replaced, ends }
     }
 

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::cluster::{Node, Place, last_line, no_ssh};
 use crate::commands::share::{Ask, PROTOCOL, Part, Replaced, Say, Share, nanos};
+use crate::kernel::thread::start;
 use crate::kernel::{Missing, timer};
 
 /// How long a host has to log us in and to say hello. ssh itself gives up connecting after 10 s.
@@ -80,14 +81,14 @@ impl Talk {
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().context("no standard output")?;
         let (send, said) = channel();
-        thread::spawn(move || {
+        start(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 let Ok(say) = serde_json::from_str(&line) else { return };
                 if send.send(say).is_err() {
                     return;
                 }
             }
-        });
+        })?;
         let (node, round_trip) = (node.clone(), Duration::MAX);
         let (addresses, namespace, shares) = (Vec::new(), String::new(), Vec::new());
         let mut talk = Self { node, addresses, namespace, shares, ahead: 0, round_trip, child, stdin, said, errors };

@@ -129,7 +129,7 @@ impl Checker<'_> {
 
     fn rehearsed(&mut self, ready: &[hosts::Ready], matrix: String) -> Writes {
         self.names.extend(ready.iter().map(|one| one.name().to_owned()));
-        let rules = ready.iter().filter(|one| !one.rules.is_empty()).map(|one| {
+        let rules = ready.iter().filter(|one| one.has_rules()).map(|one| {
             let (place, name, text) = (one.node().to_owned(), one.name().to_owned(), one.rules.clone());
             Rules { place, name, text }
         });

@@ -9,7 +9,8 @@ use super::guard::{Go, Guard};
 use super::player::{Failure, Player};
 use super::undo::{Doer, Last, NotEnded, Undo, carry_out_all};
 use super::world::World;
-use crate::commands::{at_once, heal, hosts};
+use crate::commands::threads::at_once;
+use crate::commands::{heal, hosts};
 use crate::record::{Event, Record};
 use crate::scenario::file::Verb;
 

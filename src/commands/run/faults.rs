@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use anyhow::{Result, anyhow, bail};
 
@@ -13,6 +13,7 @@ use crate::commands::place::Place;
 use crate::commands::plan::Plans;
 use crate::commands::written::Written;
 use crate::kernel::nft::Nft;
+use crate::kernel::thread::start;
 use crate::kernel::timer::{self, Timer};
 use crate::model::Rhythm;
 use crate::record::{Event, Record};
@@ -140,13 +141,13 @@ impl Faults {
         let name = flapping.first().map_or_else(String::new, |one| one.written.planned.fault.name.to_string());
         let (timer, end) = Timer::new()?;
         made();
-        let beating = thread::spawn(move || {
+        let beating = start(move || {
             let record = flap::beat(&rhythm, &flapping, &timer, &|beat| told(Some(beat)))?;
             if record.is_whole {
                 told(None);
             }
             Ok(record)
-        });
+        })?;
         inner.flaps.push(Flap { name, step: step.to_owned(), end, beating });
         Ok(())
     }

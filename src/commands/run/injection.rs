@@ -122,7 +122,7 @@ impl Player<'_> {
         let (mut accuracy, mut notes) = (String::new(), Vec::new());
         self.faults.stand(|is_interrupted| {
             let done = hosts::commit(&mut ready, lease, is_interrupted)?;
-            for one in ready.iter().filter(|one| !one.rules.is_empty()) {
+            for one in ready.iter().filter(|one| one.has_rules()) {
                 let rules = vec![record.file(&rules_file(&step, &name, one.node()), one.rules.as_bytes())];
                 let broken = if own { vec![one.node().to_owned()] } else { one.peers() };
                 let mut document = one.document.clone();

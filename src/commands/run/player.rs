@@ -20,6 +20,7 @@ use super::world::World;
 use super::{Ready, capture, telemetry, text};
 use crate::cluster::Snapshot;
 use crate::commands::out;
+use crate::kernel::thread::start_in;
 use crate::record::{Event, FORMAT, Outcome, Record, plain};
 use crate::scenario::file::{Action, Condition, Names, Run};
 use crate::scenario::plan::LIVE;
@@ -71,15 +72,16 @@ pub(super) fn play(ready: &Ready, record: &Record, pcap: bool, json: bool) -> Re
     let logs = Logs::mark(world);
     record.zero();
     let over = Stop::default();
-    let ended = thread::scope(|scope| {
-        let watching = known.map(|known| scope.spawn(|| telemetry::watch(world, how, known, record, [&over, &stop])));
+    let ended = thread::scope(|scope| -> Result<Ended> {
+        let watch = |known| start_in(scope, || telemetry::watch(world, how, known, record, [&over, &stop]));
+        let watching = known.map(watch).transpose()?;
         let mut player = Player::new(ready, record, faults, &stop, &mut guard, json);
         let result = player.steps(&ready.plan);
         let ended = player.end(result);
         over.tell();
         let watching = watching.map(|watching| watching.join().map_err(|_| anyhow!("the telemetry panicked"))?);
-        ended.or_else_error(watching.unwrap_or(Ok(())))
-    });
+        Ok(ended.or_else_error(watching.unwrap_or(Ok(()))))
+    })?;
     record.add(None, Event::Finish { outcome: ended.outcome, failed: ended.failed.clone() });
     let ends = capture::end(&mut captures, &mut guard);
     drop(guard);

@@ -1,12 +1,12 @@
 //! The end of a scenario that somebody asks for by a signal.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
 use crate::commands::hold::Signals;
+use crate::kernel::thread::start;
 
 /// How often is looked whether something is done.
 const POLL: Duration = Duration::from_millis(1);
@@ -35,18 +35,19 @@ impl Stop {
         let signals = Signals::catch()?;
         let stop = Self::default();
         let told = stop.clone();
-        thread::spawn(move || {
+        start(move || {
             let (mut first, mut at_once) = (None, Some(at_once));
             signals.each(|| match first {
                 None => {
                     first = Some(Instant::now());
                     told.tell();
-                    at_once.take().map(thread::spawn);
+                    // Where there may be no more threads the player does the same as soon as it can.
+                    let _ = at_once.take().map(start);
                 }
                 Some(first) if Instant::now() > first + SAME => told.set(Told::GiveUp),
                 Some(_) => {}
             });
-        });
+        })?;
         Ok(stop)
     }
 
@@ -80,7 +81,7 @@ impl Stop {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Option<T>> {
-        let working = thread::spawn(work);
+        let working = start(work)?;
         while !working.is_finished() {
             if !self.sleep_until(Instant::now() + POLL) {
                 return Ok(None);

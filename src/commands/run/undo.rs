@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::guard::{self, Go};
 use crate::cluster::Ssh;
+use crate::commands::threads::at_once;
 use crate::lab;
 use crate::scenario::file::Verb;
 
@@ -154,14 +155,9 @@ pub(super) fn carry_out_all(left: Vec<(u32, Undo)>, by: &dyn Doer) -> Vec<Undone
         let done = undo.carry_out(by);
         (id, undo, done)
     };
-    let mut undone: Vec<Undone> = thread::scope(|scope| {
-        let nodes = of_nodes.into_values();
-        let nodes: Vec<_> =
-            nodes.map(|left| scope.spawn(move || left.into_iter().map(one).collect::<Vec<_>>())).collect();
-        nodes.into_iter().flat_map(|node| node.join().unwrap_or_default()).collect()
-    });
-    undone.extend(rest.into_iter().map(one));
-    undone
+    let of_node = |left: Vec<_>| move || Ok(left.into_iter().map(one).collect::<Vec<_>>());
+    let of_nodes = at_once(of_nodes.into_values().map(of_node).collect());
+    of_nodes.into_iter().flatten().flatten().chain(rest.into_iter().map(one)).collect()
 }
 
 fn on_lab(node: &str, verb: Verb) -> Result<Option<u32>> {

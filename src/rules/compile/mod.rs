@@ -58,10 +58,9 @@ pub const ICMP_REST: Duration = Duration::from_secs(sites::ICMP_BURST as u64);
 const PACED_LIFE: Duration = Duration::from_secs(60);
 /// So many elements can rules put into a set.
 const FILLED_SIZE: u32 = 65_535;
-/// Devices whose egress hook judges; packets that leave by another are judged in the output hook.
-const COVERED: &str = "covered";
-/// The set, in the `inet` table, of the devices that a fault has rules at.
-pub const COVERED_SET: &str = COVERED;
+/// The set, in the `inet` table, of the devices that a fault has rules at: their egress hook judges; packets that leave by
+/// another device are judged in the output hook.
+pub const COVERED_SET: &str = "covered";
 
 /// The priority of all that judges first.
 ///
@@ -136,15 +135,19 @@ impl Compiler<'_> {
         if !chains.iter().any(|chain| chain.hook.is_some()) {
             return None;
         }
-        sets.splice(0..0, sets::gate_of(self.fault));
         if family == Family::Inet {
             chains.iter_mut().flat_map(|chain| &mut chain.rules).flat_map(|rule| &mut rule.0).for_each(in_ip_stack);
         }
-        for chain in chains.iter_mut().filter(|chain| chain.hook.is_some()) {
-            chain.rules.splice(0..0, self.gate());
+        if let Some(gate) = sets::gate_of(self.fault) {
+            // While it is shut nothing in a chain applies.
+            let shut = rule([Stmt::NotIn(vec![Key::Protocol], gate.name), Stmt::Do(Verdict::Accept)]);
+            chains
+                .iter_mut()
+                .filter(|chain| chain.hook.is_some())
+                .for_each(|chain| chain.rules.insert(0, shut.clone()));
+            sets.insert(0, gate);
         }
-        let used = |set: &Set| set.name == sets::GATE || chains.iter().any(|chain| mentions(chain, set.name));
-        sets.retain(used);
+        sets.retain(|set| chains.iter().any(|chain| mentions(chain, set.name)));
         Some(Table {
             family,
             name: self.fault.name.table(),
@@ -155,12 +158,6 @@ impl Compiler<'_> {
             sets,
             chains,
         })
-    }
-
-    /// While the gate is shut nothing in a chain applies.
-    fn gate(&self) -> Option<Rule> {
-        let shut = |gate: Set| Rule(vec![Stmt::NotIn(vec![Key::Protocol], gate.name), Stmt::Do(Verdict::Accept)]);
-        sets::gate_of(self.fault).map(shut)
     }
 
     /// The set of that name, if anyone is in it.

@@ -3,9 +3,9 @@
 use super::fates::{FROM_PEER, REFUSE, TO_PEER, accept, gone_of, is_mark, is_udp};
 use super::neighbours::asks;
 use super::{
-    ABSORB, Base, COVERED, Chain, Compiler, DOOMED_MARK, FIN_WAIT, FIRST, Failure, Family, Hook, Ip, Key, Kind, LAST,
-    OpenConnections, Order, PACED, PACED_LIFE, Per, Rate, Rule, Set, Span, Stmt, TO, Table, Update, Vanish, Verdict,
-    Way, chain, rule, sets, when,
+    ABSORB, Base, COVERED_SET, Chain, Compiler, DOOMED_MARK, FIN_WAIT, FIRST, Failure, Family, Hook, Ip, Key, Kind,
+    LAST, OpenConnections, Order, PACED, PACED_LIFE, Per, Rate, Rule, Set, Span, Stmt, TO, Table, Update, Vanish,
+    Verdict, Way, chain, rule, sets, when,
 };
 use crate::model::{BridgeReject, Device, Vantage};
 
@@ -178,7 +178,8 @@ impl Compiler<'_> {
         };
         let ports = ports_with_rules(self.fault.kind, self.vantage);
         let elements = self.vantage.devices.iter().chain(ports).chain([&lo]).map(element).collect();
-        Set { name: COVERED, key: covered_key(), data: None, interval: false, timeout: false, dynamic: None, elements }
+        let (name, key) = (COVERED_SET, covered_key());
+        Set { name, key, data: None, interval: false, timeout: false, dynamic: None, elements }
     }
 
     pub(super) fn netdev(&self) -> Option<Table> {
@@ -339,7 +340,7 @@ fn covered_key() -> Vec<Key> {
 }
 
 fn is_covered() -> Rule {
-    rule([Stmt::In(covered_key(), COVERED), accept()])
+    rule([Stmt::In(covered_key(), COVERED_SET), accept()])
 }
 
 fn by_bridge() -> Stmt {

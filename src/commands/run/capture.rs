@@ -12,6 +12,7 @@ use super::shell::{last_line, so_far};
 use super::undo::Undo;
 use super::world::World;
 use crate::kernel::Missing;
+use crate::kernel::machine::Rights;
 use crate::record::Record;
 
 /// How long tcpdump may take until it listens.
@@ -50,8 +51,12 @@ fn one(world: &World, record: &Record, guard: &mut Guard, node: &str) -> Result<
     let file = record.create(&format!("pcap/{node}.pcap"))?.context("a capture needs --out")?;
     let said = record.create(&format!("pcap/{node}.log"))?.context("a capture needs --out")?;
     let mut tcpdump = gated();
-    // Written and read at once, so that a crash loses nothing; as root, since in a user namespace there may be no other.
-    tcpdump.args(["tcpdump", "-i", "any", "-n", "-U", "--immediate-mode", "-s", "256", "-Z", "root", "-w", "-"]);
+    // Written and read at once, so that a crash loses nothing.
+    tcpdump.args(["tcpdump", "-i", "any", "-n", "-U", "--immediate-mode", "-s", "256", "-w", "-"]);
+    if !Rights::read()?.first_user_namespace {
+        // There may be no other user there to become. (Elsewhere tcpdump 4.99.4 of Ubuntu 24.04 dies of it.)
+        tcpdump.args(["-Z", "root"]);
+    }
     // Whether it listens is read from what it says.
     tcpdump.env("LC_ALL", "C").stdout(file).stderr(said.try_clone()?);
     let mut child = world.place(node)?.ns.run(|| tcpdump.spawn())??;

@@ -135,7 +135,7 @@ fn no_other_program_writes_rules_or_links_for_us() {
 /// `--then`, the commands of scenarios and of nodes, and checks: what people wrote for a shell, in their words alone.
 #[test]
 fn a_shell_is_started_only_for_what_was_written_for_one() {
-    let expected = ["cluster/command.rs", "commands/apply.rs", "commands/run/guard.rs", "commands/run/undo.rs"];
+    let expected = ["cluster/command.rs", "commands/apply.rs", "commands/run/guard.rs"];
     let expected = expected.map(|file| format!("src/{file}"));
     let starts = |source: &Source| blank(&source.text, false).contains("Command::new(\"sh\")");
     let mut found: Vec<_> = sources().into_iter().filter(starts).map(|source| source.name).collect();

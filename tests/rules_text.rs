@@ -54,16 +54,34 @@ fn load(segment: &Segment, at: At, text: &str) {
     assert!(output.status.success(), "{at:?}: {}\n{text}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// What nft 1.0.9 does not take, in its own listing either.
+const RAW: [&str; 2] = [" ip saddr set @th,192,32", " ip6 saddr set @th,256,128"];
+
+fn takes(segment: &Segment, statement: &str) -> bool {
+    let mut nft = inside(segment, At::Client, &["nft", "-c", "-f", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    write!(nft.stdin.take().unwrap(), "table inet x {{\n chain x {{\n {statement}\n }}\n}}\n").unwrap();
+    nft.wait().unwrap().success()
+}
+
 fn assert_text_is_what_is_applied(segment: &Segment, at: At, fault: &str) {
     let text = segment.playdead(at, &format!("{fault} --dry-run"));
     assert_eq!(segment.listed(at), "", "--dry-run changed something");
-    load(segment, at, &text);
+    // Where nft has no words for it, all but that has to be the same, and it has to be said.
+    let mut refused = RAW.to_vec();
+    refused.retain(|statement| text.contains(statement) && !takes(segment, statement));
+    assert!(refused.is_empty() || text.contains("nft 1.0.9 does not"), "{text}");
+    let without = |text: &str| refused.iter().fold(text.to_owned(), |text, statement| text.replace(statement, ""));
+    load(segment, at, &without(&text));
     let loaded = timeless(&segment.listed(at));
     // What was loaded by hand is a fault like any other.
     assert_eq!(segment.status(at).len(), 1, "{fault}");
     segment.heal(at);
     segment.playdead(at, fault);
-    let applied = timeless(&segment.listed(at));
+    let applied = timeless(&without(&segment.listed(at)));
     segment.heal(at);
     assert_eq!(loaded, applied, "{fault} at {at:?}");
     assert!(applied.lines().count() > 5);

@@ -11,7 +11,18 @@ use super::value::{
 
 impl Display for Ruleset {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.writes_raw() {
+            writeln!(f, "# The kernel and nft 1.0.6 take `saddr set` of raw bytes, nft 1.0.9 does not.")?;
+        }
         self.tables.iter().try_for_each(|table| table.fmt(f))
+    }
+}
+
+impl Ruleset {
+    /// Whether raw bytes become an address, for which nft 1.0.9 finds them to be of the wrong type.
+    fn writes_raw(&self) -> bool {
+        let rules = self.tables.iter().flat_map(|table| &table.chains).flat_map(|chain| &chain.rules);
+        rules.flat_map(|rule| &rule.0).any(|stmt| matches!(stmt, Stmt::Copy(_, Key::Raw(..))))
     }
 }
 

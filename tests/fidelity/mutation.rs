@@ -57,7 +57,7 @@ pub(crate) const ALL: &[Mutation] = &[
         name: "icmp-instead-of-rst",
         failure: "killed",
         vantage: Vantage::Peer,
-        arguments: "",
+        arguments: "--proto tcp",
         change: |rules| rules.replace("reject with tcp reset", "reject with icmpx port-unreachable"),
         red: &[
             (Family::V4, Probe::Connect, "heard"),

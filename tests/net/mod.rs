@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use playdead::kernel::netns::NetNs;
+use playdead::kernel::sysctl;
 
 use server::Server;
 
@@ -80,7 +81,8 @@ impl Segment {
     fn wire(&self) {
         let [client, peer, switch] = [At::Client, At::Peer, At::Switch].map(|at| self.name(at));
         for ns in self.names() {
-            NetNs::create(&ns).unwrap();
+            // It takes this from the machine, which may be a router.
+            sysctl::set(&NetNs::create(&ns).unwrap(), &[("ipv4/ip_forward", "0")]).unwrap();
             ip(&["-n", &ns, "link", "set", "lo", "up"]);
         }
         ip(&["-n", &switch, "link", "add", "br0", "type", "bridge", "mcast_snooping", "0"]);

@@ -7,7 +7,7 @@ use super::{
     LAST, OpenConnections, Order, PACED, PACED_LIFE, Per, Rate, Rule, Set, Span, Stmt, TO, Table, Update, Vanish,
     Verdict, Way, chain, rule, sets, when,
 };
-use crate::model::{BridgeReject, Device, Vantage};
+use crate::model::{BridgeReject, Device, Proto, Vantage};
 
 /// `XRLIM_BURST_FACTOR`: so many ICMP errors to one host may be sent at once.
 pub(super) const ICMP_BURST: u32 = 6;
@@ -152,7 +152,9 @@ impl Compiler<'_> {
     /// The kernel signs an ICMP error with an address of the host that rejects; a client can read it, and has to find
     /// the peer's. The quoted packet has it as its destination.
     fn signed_by_peer(&self) -> Vec<Rule> {
-        if !matches!(self.fault.kind, Failure::DeadProcess(_)) || !self.fault.direction.to() {
+        // TCP is refused by RST.
+        let is_tcp = self.fault.proto == Proto::Tcp;
+        if !matches!(self.fault.kind, Failure::DeadProcess(_)) || !self.fault.direction.to() || is_tcp {
             return Vec::new();
         }
         let port_unreachable =

@@ -170,6 +170,22 @@ fn a_wrong_file_is_told_with_file_line_and_field() {
     }
 }
 
+/// What playdead itself has no room for is nobody's death.
+#[test]
+fn without_room_for_files_no_member_is_called_dead() {
+    let lab = Lab::up(1);
+    for most in 8..30 {
+        let mut command = std::process::Command::new("prlimit");
+        command.arg(format!("--nofile={most}")).arg(env!("CARGO_BIN_EXE_playdead"));
+        let output = command.args(["quorum", "--lab", &lab.name]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let whole =
+            output.status.success() && String::from_utf8_lossy(&output.stdout).contains("quorum through etcd1;");
+        let refused = output.status.code() == Some(1) && said.contains("Too many open files");
+        assert!(whole || (refused && said.lines().count() == 1 && output.stdout.is_empty()), "{most}: {output:?}");
+    }
+}
+
 #[test]
 fn without_room_for_threads_it_says_so_in_a_line() {
     let node = |number: u16| {

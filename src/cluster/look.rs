@@ -9,12 +9,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::ask::{Answer, Live, Quorum, Target, reach};
 use super::nodes::{Check, Node, Seat};
 use super::{afar, command, etcd, zookeeper};
 use crate::kernel::netns::NetNs;
+use crate::kernel::reason;
 use crate::kernel::thread::start_in;
 
 /// How long each question may take, if nobody says otherwise. An etcd that has a quorum answers in milliseconds.
@@ -68,6 +70,20 @@ impl View {
     /// Whether the cluster answered through the member.
     pub fn has_quorum(&self) -> bool {
         self.answer.quorum == Quorum::Yes
+    }
+
+    /// Why something is not so.
+    fn reasons(&self) -> impl Iterator<Item = &String> {
+        let live = match &self.answer.live {
+            Live::No(why) | Live::Unknown(why) => Some(why),
+            Live::Yes | Live::PeerPort => None,
+        };
+        let quorum = match &self.answer.quorum {
+            Quorum::No(why) | Quorum::Unknown(why) => Some(why),
+            Quorum::Yes => None,
+        };
+        let misses = self.able.iter().flat_map(|able| &able.misses).map(|(_, why)| why);
+        live.into_iter().chain(quorum).chain(misses)
     }
 
     /// Whether its process serves, if only the other members.
@@ -147,6 +163,10 @@ pub fn look(seats: &[Seat], from: &[From], patience: Duration) -> Result<Snapsho
         asked.into_iter().map(|view| view.join().map_err(|_| anyhow!("a thread panicked"))?).collect::<Result<_>>()
     });
     let mut views: Vec<View> = views?;
+    let short_of = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM].map(|errno| reason(&errno.into()));
+    if let Some(why) = views.iter().flat_map(View::reasons).find(|why| short_of.contains(why)) {
+        bail!("the members could not be asked: {why}");
+    }
     name_leaders(&mut views);
     Ok(Snapshot { views, took: start.elapsed() })
 }

@@ -42,8 +42,11 @@ pub(super) fn devices(ns: &NetNs, nft: Option<&Nft>, refuses: bool) -> Result<Va
         None if !ports.is_empty() => BridgeReject::Bridge,
         _ => BridgeReject::Missing,
     };
+    let sending = interfaces.iter().filter(|interface| sends_frames(interface)).map(device);
+    let (devices, unnamed) = sending.partition(|device| nft_can_name(&device.name));
     Ok(Vantage {
-        devices: interfaces.iter().filter(|i| sends_frames(i) && nft_can_name(&i.name)).map(device).collect(),
+        devices,
+        unnamed,
         loopback: lo.index,
         ports,
         translates: false,

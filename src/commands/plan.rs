@@ -13,7 +13,9 @@ use super::place::Place;
 use super::{Usage, lockout, shown};
 use crate::kernel::conntrack;
 use crate::kernel::nft::Nft;
-use crate::model::{BridgeReject, Fault, Host, Kind, Loss, LossScope, Name, OpenConnections, Proto, Target, Vantage};
+use crate::model::{
+    BridgeReject, Fault, Host, Kind, Loss, LossScope, Name, OpenConnections, PeerSpec, Proto, Target, Vantage,
+};
 use crate::rules::{Ruleset, compile};
 
 /// One place, and what is to be written there.
@@ -48,6 +50,7 @@ impl Planned {
 pub(super) fn plan(place: Place, kind: Kind, typed: &FaultArgs, nft: Option<&Nft>) -> Result<Planned> {
     let mut notes = Vec::new();
     let peers = reached(targets(&place, &typed.aim.peers, kind)?, &typed.aim.scope.with, &mut notes)?;
+    notes.extend(typed.aim.peers.iter().filter_map(maybe_a_port));
     let first = typed.aim.peers[0].canonical();
     let mut fault = Fault {
         // Until the digest is known.
@@ -143,6 +146,15 @@ fn family_name(net: IpNet) -> &'static str {
     }
 }
 
+/// An IPv6 address whose end looks like a port.
+fn maybe_a_port(peer: &PeerSpec) -> Option<String> {
+    let Host::Net(IpNet::V6(_)) = peer.host else { return None };
+    let (host, end) = peer.text.rsplit_once(':').filter(|_| peer.ports.is_none())?;
+    let is_port = end.len() > 3 && end.bytes().all(|byte| byte.is_ascii_digit());
+    let is_address = host.parse::<std::net::Ipv6Addr>().is_ok();
+    (is_port && is_address).then(|| format!("{} is an address: a port of {host} is written [{host}]:{end}", peer.text))
+}
+
 /// What this vantage cannot do exactly.
 fn limits(place: &Place, fault: &Fault, vantage: &Vantage, ways: &Ways) -> Result<Vec<String>> {
     let mut notes = Vec::new();
@@ -153,12 +165,19 @@ fn limits(place: &Place, fault: &Fault, vantage: &Vantage, ways: &Ways) -> Resul
             place.label
         ));
     }
+    if fault.direction.to() && !vantage.unnamed.is_empty() {
+        let names: Vec<_> = vantage.unnamed.iter().map(|device| device.name.as_str()).collect();
+        notes.push(format!(
+            "{}: nft cannot write such a name of a device: through it a cold neighbour gives ETIMEDOUT, not EHOSTUNREACH",
+            names.join(", ")
+        ));
+    }
     match fault.kind {
         Kind::DeadProcess(open) => notes.extend(limits_of_death(place, fault, vantage, open, ways)?),
         Kind::Lossy(Loss { scope: LossScope::Connection { seed }, .. }) => {
             notes.push(format!("seed {seed}: --seed {seed} loses the same connections again"));
         }
-        Kind::HungProcess(_) => {
+        Kind::HungProcess(_) if fault.proto != Proto::Udp => {
             notes.push("a request whose answer acknowledges it is acknowledged only when it is sent again".into());
             notes.push("the process reads on: who sends more than a receive buffer holds meets no zero window".into());
         }

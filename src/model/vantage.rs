@@ -8,6 +8,8 @@ use ipnet::IpNet;
 pub struct Vantage {
     /// Devices by which packets of this host leave: Ethernet, not loopback, and no part of a bridge, bond or team.
     pub devices: Vec<Device>,
+    /// The same, but with names that nft cannot write: they are judged in the IP stack only.
+    pub unnamed: Vec<Device>,
     /// The index of the loopback device.
     pub loopback: u32,
     /// Devices that are ports of a bridge.
@@ -28,6 +30,7 @@ impl Default for Vantage {
     fn default() -> Self {
         Self {
             devices: Vec::new(),
+            unnamed: Vec::new(),
             loopback: 1,
             ports: Vec::new(),
             translates: false,

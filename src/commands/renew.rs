@@ -21,10 +21,10 @@ pub(super) fn run(args: &PlaceArgs, renew: &RenewArgs, json: bool) -> Result<Exi
         let until = if fault.owner.is_some() { "as long as the process that holds it" } else { "until it is healed" };
         bail!("{} in {} has no lease to extend: it lasts {until}", fault.name, surveyed.place.label);
     }
+    let set = renewed(renew.lease);
     let mut places_renewed = Vec::new();
     for (surveyed, fault) in meant() {
         let mut batch = Builder::new(0);
-        let set = renewed(renew.lease);
         fault.families.iter().for_each(|family| batch.renew(*family, &fault.name.table(), &set));
         match surveyed.nft.commit(&batch.finalize()) {
             // Healed in this very moment.

@@ -2,6 +2,7 @@
 //! controller. A session is in the namespace of its sshd. Host b has a monotonic clock of its own, a day ahead.
 
 mod hosts_rig;
+mod own_etc;
 
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;

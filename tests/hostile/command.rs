@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use super::{Scratch, assert_refused, at, done};
 use crate::net::cli::{playdead, stdout_of};
 use crate::net::{At, Segment};
+use crate::own_etc::OwnEtc;
 
 /// Prints what the kernel says of the process that reads it, and who it is.
 const SHOW: &str =
@@ -82,46 +83,43 @@ fn who_needs_rights_inside_of_a_command_is_told_how_to_get_them() {
     assert!(output.status.code() == Some(4) && said.contains("--privileged"), "{output:?}");
 }
 
-/// A user who may run playdead by sudo; gone when dropped.
-struct User(String);
+/// A user who may run playdead by sudo, and is nobody where /etc is this machine's.
+struct User {
+    name: String,
+    home: String,
+    etc: OwnEtc,
+}
 
 impl User {
-    fn new(segment: &Segment) -> Self {
-        let user = Self(segment.name(At::Client));
-        done("useradd", &["--create-home", "--user-group", "--groups", "games", &user.0]);
-        let rule = format!("{} ALL=(root) NOPASSWD: {}\n", user.0, playdead().get_program().display());
-        std::fs::write(user.rule(), rule).unwrap();
-        done("chmod", &["0440", &user.rule()]);
-        done("visudo", &["-cq"]);
+    fn new(segment: &Segment, scratch: &Scratch) -> Self {
+        let (name, home) = (segment.name(At::Client), scratch.path("home"));
+        let user = Self { name, home, etc: OwnEtc::within(&scratch.0) };
+        let words = ["--create-home", "--user-group", "--groups", "games", "--home-dir", &user.home, &user.name];
+        let made = user.etc.command("useradd").args(words).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        let rule = format!("{} ALL=(root) NOPASSWD: {}\n", user.name, playdead().get_program().display());
+        let file = user.etc.path("sudoers.d/playdead");
+        std::fs::write(&file, rule).unwrap();
+        done("chmod", &["0440", file.to_str().unwrap()]);
         user
     }
 
-    fn rule(&self) -> String {
-        format!("/etc/sudoers.d/{}", self.0)
-    }
-
     fn id(&self, flag: &str) -> String {
-        stdout_of(&Command::new("id").args([flag, &self.0]).output().unwrap()).trim().to_owned()
+        stdout_of(&self.etc.command("id").args([flag, &self.name]).output().unwrap()).trim().to_owned()
     }
 
     fn sudo(&self, words: &[&str]) -> Output {
-        let mut command = Command::new("runuser");
-        command.args(["-u", &self.0, "--", "env", "LD_PRELOAD=/nonexistent.so", "LANG=de_DE.UTF-8", "PLAYDEAD_X=1"]);
+        let mut command = self.etc.command("runuser");
+        command.args(["-u", &self.name, "--", "env", "LD_PRELOAD=/nonexistent.so", "LANG=de_DE.UTF-8", "PLAYDEAD_X=1"]);
         command.args(["sudo", "-n"]).arg(playdead().get_program()).args(words).output().unwrap()
-    }
-}
-
-impl Drop for User {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.rule());
-        let _ = Command::new("userdel").args(["--remove", "--force", &self.0]).output();
     }
 }
 
 #[test]
 fn by_sudo_a_command_is_the_callers_own() {
     let segment = Segment::new();
-    let (user, client) = (User::new(&segment), segment.name(At::Client));
+    let (scratch, client) = (Scratch::new(&segment), segment.name(At::Client));
+    let user = User::new(&segment, &scratch);
     let place = ["--netns", &client, "dead-host", "10.99.0.2"];
     let run = |options: &[&str], script: &str| user.sudo(&[&place[..], options, &["--", "sh", "-c", script]].concat());
     let has = shown(&stdout_of(&run(&[], SHOW)));
@@ -133,17 +131,17 @@ fn by_sudo_a_command_is_the_callers_own() {
     groups.sort_unstable();
     all.sort_unstable();
     assert_eq!(groups, all);
-    assert_eq!((has["HOME"].clone(), has["USER"].clone()), (format!("/home/{}", user.0), user.0.clone()));
+    assert_eq!((has["HOME"].clone(), has["USER"].clone()), (user.home.clone(), user.name.clone()));
     // What sudo keeps from root it keeps from the command as well, and its path is root's.
     assert_eq!(has["PRELOAD"], "");
     assert!(has["PATH"].contains("/usr/sbin"), "{has:?}");
     // It may do again what the user may do anyway.
     assert_eq!(has["NoNewPrivs"], "0");
-    let script = format!("touch /home/{0}/mine && stat -c %U /home/{0}/mine; cat /etc/shadow", user.0);
+    let script = format!("touch {0}/mine && stat -c %U {0}/mine; cat /etc/shadow", user.home);
     let output = run(&[], &script);
     assert_eq!(
         (output.status.code(), String::from_utf8_lossy(&output.stdout).lines().last()),
-        (Some(1), Some(&*user.0))
+        (Some(1), Some(&*user.name))
     );
     let has = shown(&stdout_of(&run(&["--privileged"], SHOW)));
     assert_eq!((has["Uid"].as_str(), has["CapEff"] == NONE), ("0 0 0 0", false), "{has:?}");
@@ -153,7 +151,8 @@ fn by_sudo_a_command_is_the_callers_own() {
 #[test]
 fn by_sudo_the_steps_of_a_scenario_are_the_callers_own_and_its_record_is_roots() {
     let segment = Segment::new();
-    let (scratch, user) = (Scratch::new(&segment), User::new(&segment));
+    let scratch = Scratch::new(&segment);
+    let user = User::new(&segment, &scratch);
     let (what, done_to) = (scratch.path("what"), scratch.path("done-to"));
     let text = format!(
         "[nodes.a]\nnetns = \"{}\"\ncommands = {{ pause = \"id -un >{done_to}\", resume = \"true\" }}\n\
@@ -168,7 +167,7 @@ fn by_sudo_the_steps_of_a_scenario_are_the_callers_own_and_its_record_is_roots()
     for step in ["1", "2"] {
         let said = std::fs::read_to_string(format!("{what}/output/{step}.txt")).unwrap();
         assert_has_none(&shown(&said));
-        assert!(said.lines().any(|line| line == user.0), "{said}");
+        assert!(said.lines().any(|line| line == user.name), "{said}");
         assert!(step == "2" || said.ends_with("700\n"), "{said}");
     }
     assert_eq!(std::fs::read_to_string(&done_to).unwrap(), "root\n");

@@ -3,6 +3,8 @@
 
 #[path = "../net/mod.rs"]
 mod net;
+#[path = "../own_etc/mod.rs"]
+mod own_etc;
 
 mod command;
 mod files;

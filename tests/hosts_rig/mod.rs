@@ -16,6 +16,8 @@ use nix::unistd::Pid;
 use playdead::kernel::netns::NetNs;
 use serde_json::Value;
 
+use crate::own_etc::OwnEtc;
+
 /// Where everybody listens.
 const PORT: u16 = 7000;
 /// What a connect may take. Longer than the first retransmission of a SYN.
@@ -37,7 +39,7 @@ impl Hosts {
         let mut hosts = Self { name, directory, sshds: Vec::new() };
         hosts.wire();
         hosts.prepare_ssh();
-        hosts.sshds = HOSTS.iter().map(|host| hosts.sshd(host)).collect();
+        hosts.sshds = HOSTS.iter().map(|host| hosts.sshd(host, &hosts.prepare_etc(host))).collect();
         for host in HOSTS {
             let start = Instant::now();
             while hosts.connect("x", host, 22).is_err() {
@@ -86,7 +88,7 @@ impl Hosts {
         self.directory.join(name).display().to_string()
     }
 
-    /// Keys, the client's configuration, a user without rights on b, and playdead where each session finds it.
+    /// Keys, the client's configuration, and playdead where each session finds it.
     fn prepare_ssh(&self) {
         fs::create_dir_all(self.directory.join("bin")).unwrap();
         fs::create_dir_all("/run/sshd").unwrap();
@@ -108,35 +110,29 @@ impl Hosts {
                 .unwrap();
         }
         self.file("config", &config);
+    }
+
+    /// Users without rights and with few, and a root at whose home there is no file that a shell reads first.
+    fn prepare_etc(&self, host: &str) -> OwnEtc {
+        let program = self.path(host);
+        let etc = OwnEtc::within(Path::new(&program));
+        let passwd = fs::read_to_string(etc.path("passwd")).unwrap();
+        let others: String = passwd.split_inclusive('\n').filter(|line| !line.starts_with("root:")).collect();
         let more = "plain:x:64321:64321::/:/bin/sh\nable:x:64322:64322::/:/bin/sh\n";
-        for host in HOSTS {
-            // What stands there replaces /etc/passwd in the namespace only. At home there is no file that a shell reads first.
-            let etc = self.etc(host);
-            fs::create_dir_all(&etc).unwrap();
-            let users = fs::read_to_string("/etc/passwd").unwrap();
-            let others = users.lines().filter(|line| !line.starts_with("root:")).collect::<Vec<_>>().join("\n");
-            fs::write(etc.join("passwd"), format!("root:x:0:0::{}:/bin/bash\n{others}\n{more}", self.path(host)))
-                .unwrap();
-        }
-        let etc = self.etc("b");
+        fs::write(etc.path("passwd"), format!("root:x:0:0::{program}:/bin/bash\n{others}{more}")).unwrap();
         // sudo asks whether the account is still valid.
-        let shadow = fs::read_to_string("/etc/shadow").unwrap();
-        fs::write(etc.join("shadow"), shadow + "plain:*:20000::::::\nable:*:20000::::::\n").unwrap();
-        fs::set_permissions(etc.join("shadow"), fs::Permissions::from_mode(0o600)).unwrap();
-        let program = self.path("b");
+        let shadow = fs::read_to_string(etc.path("shadow")).unwrap();
+        fs::write(etc.path("shadow"), shadow + "plain:*:20000::::::\nable:*:20000::::::\n").unwrap();
         let sudoers = format!(
             "Defaults secure_path=\"{program}:/usr/bin:/bin\"\n\
              able ALL = (root) NOPASSWD: {program}/playdead ^--here able share$\n"
         );
-        fs::write(etc.join("sudoers"), sudoers).unwrap();
-        fs::set_permissions(etc.join("sudoers"), fs::Permissions::from_mode(0o440)).unwrap();
+        fs::write(etc.path("sudoers"), sudoers).unwrap();
+        fs::set_permissions(etc.path("sudoers"), fs::Permissions::from_mode(0o440)).unwrap();
+        etc
     }
 
-    fn etc(&self, host: &str) -> PathBuf {
-        Path::new("/etc/netns").join(self.ns(host))
-    }
-
-    fn sshd(&self, host: &str) -> Child {
+    fn sshd(&self, host: &str, etc: &OwnEtc) -> Child {
         let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.path(host));
         let config = format!(
             "ListenAddress {}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\nStrictModes no\n\
@@ -151,7 +147,7 @@ impl Hosts {
         if host == "b" {
             command.args(["unshare", "--time", "--monotonic", "86400", "--fork", "--kill-child"]);
         }
-        command.args(["/usr/sbin/sshd", "-D", "-e", "-f"]).arg(config).stdin(Stdio::null());
+        command.args(etc.words()).args(["/usr/sbin/sshd", "-D", "-e", "-f"]).arg(config).stdin(Stdio::null());
         command.stderr(fs::File::create(self.directory.join(format!("log_{host}"))).unwrap());
         command.spawn().unwrap()
     }
@@ -329,9 +325,6 @@ impl Drop for Hosts {
             let _ = NetNs::delete(&ns);
         }
         let _ = NetNs::delete(&self.ns("s"));
-        for host in HOSTS {
-            let _ = fs::remove_dir_all(self.etc(host));
-        }
         let _ = fs::remove_dir_all(&self.directory);
     }
 }

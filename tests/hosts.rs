@@ -147,6 +147,33 @@ fn killed_before_the_instant_or_after_it_nothing_is_left_but_leases() {
 }
 
 #[test]
+fn a_login_that_hangs_is_given_up_and_ends_with_who_waits_for_it() {
+    let hosts = Hosts::up();
+    hosts.hang("b");
+    let nodes = hosts.nodes("");
+    let start = Instant::now();
+    let lines = ["--node b status", "--node b heal", "--node a --node b dead-host 10.97.0.9 --for 9s"];
+    let waiting = lines.map(|line| hosts.start("x", &format!("--nodes {nodes} {line}")));
+    for (line, waiting) in lines.iter().zip(waiting) {
+        let output = waiting.ends();
+        let said = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(1), "{line}: {said}");
+        assert!(said.contains("b: ssh root@b: no answer in 30 s\n"), "{line}: {said}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(50), "{:?}", start.elapsed());
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        let waiting = hosts.start("x", &format!("--nodes {nodes} --node b status"));
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(hosts.has_ssh("x"));
+        waiting.end(signal);
+        let start = Instant::now();
+        while hosts.has_ssh("x") {
+            assert!(start.elapsed() < Duration::from_secs(10), "ssh goes on after {signal}");
+        }
+    }
+}
+
+#[test]
 fn interrupted_it_heals_what_it_reaches() {
     let hosts = Hosts::up();
     let nodes = hosts.nodes("");

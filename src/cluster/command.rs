@@ -32,7 +32,8 @@ pub(super) fn ask(target: Target, command: &str, until: Instant) -> Quorum {
     }
 }
 
-fn wait(child: &mut Child, until: Instant) -> Option<ExitStatus> {
+/// Its end; nothing if it had to be killed, with the process group that it leads.
+pub(super) fn wait(child: &mut Child, until: Instant) -> Option<ExitStatus> {
     loop {
         if let Ok(Some(status)) = child.try_wait() {
             return Some(status);

@@ -4,16 +4,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::Read;
 use std::net::IpAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, anyhow, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
+use super::command::wait;
 use crate::kernel::Missing;
+use crate::kernel::thread::ends_with_this;
 
 /// Runs playdead as root. Its own exit codes are small; these two are [`explain`](Ssh::explain)'s.
 const AS_ROOT: &str = "command -v playdead >/dev/null || exit 91
@@ -28,6 +32,8 @@ exec 3<&-
 wait $child; code=$?
 kill $watch
 exit $code";
+/// How long it may take until a host runs what it is told to.
+const LOGIN: Duration = Duration::from_secs(30);
 const NO_PLAYDEAD: i32 = 91;
 const NO_RIGHTS: i32 = 94;
 /// What ssh itself ends with when it cannot reach the host.
@@ -79,24 +85,44 @@ impl Ssh {
         self.shell(&script, env)
     }
 
-    /// `BatchMode`: nobody is there to be asked for a password. All that is run for one playdead shares a connection,
-    /// and one that is dead is given up after 15 s.
+    /// All that is run for one playdead shares a connection.
     fn command<'a>(&self, words: impl Iterator<Item = &'a str>) -> Command {
+        let shared = |path| ["ControlMaster=auto".into(), "ControlPersist=30".into(), format!("ControlPath={path}%C")];
+        self.with_options(control_path().map(shared).as_ref().map_or(&[], <[String; 3]>::as_slice), words)
+    }
+
+    /// `BatchMode`: nobody is there to be asked for a password. A connection that is dead is given up after 15 s.
+    fn with_options<'a>(&self, options: &[String], words: impl Iterator<Item = &'a str>) -> Command {
         let mut ssh = Command::new("ssh");
         if let Some(config) = &self.config {
             ssh.arg("-F").arg(config);
         }
-        for option in ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"] {
+        let usual = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"];
+        for option in usual.into_iter().chain(options.iter().map(String::as_str)) {
             ssh.args(["-o", option]);
-        }
-        if let Some(path) = control_path() {
-            let path = format!("ControlPath={path}%C");
-            ssh.args(["-o", "ControlMaster=auto", "-o", "ControlPersist=30", "-o", &path]);
         }
         // A NUL, which alone cannot be quoted, cannot be in an argument either.
         let words = shlex::try_join(words).unwrap_or_default();
         ssh.args(["-T", "--", &self.destination, &words]);
         ssh
+    }
+
+    /// Waits until the host runs what it is told to: a login may hang, in a script of its user's or for want of a disk. By a
+    /// connection of its own, which ends with this process: a shared one goes on as long as what was begun by it.
+    ///
+    /// # Errors
+    /// When it cannot be reached, or has not run anything after [`LOGIN`].
+    pub fn arrive(&self) -> Result<()> {
+        let own = ["ControlMaster=no", "ControlPath=none"].map(str::to_owned);
+        let mut command = self.with_options(&own, std::iter::once("true"));
+        ends_with_this(command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()));
+        let mut child = command.spawn().map_err(no_ssh)?;
+        let Some(status) = wait(&mut child, Instant::now() + LOGIN) else {
+            bail!("{self}: no answer in {} s", LOGIN.as_secs());
+        };
+        let mut said = String::new();
+        child.stderr.take().map_or(Ok(0), |mut stderr| stderr.read_to_string(&mut said))?;
+        if status.success() { Ok(()) } else { Err(self.explain(status, &said)) }
     }
 
     /// The addresses by which others may reach the host, as playdead there sees them.
@@ -108,6 +134,7 @@ impl Ssh {
         struct Hello {
             addresses: Vec<IpAddr>,
         }
+        self.arrive()?;
         // With nothing to read it says hello and ends.
         let output = self.playdead(&["share"]).stdin(Stdio::null()).process_group(0).output().map_err(no_ssh)?;
         if !output.status.success() {

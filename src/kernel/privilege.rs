@@ -47,7 +47,7 @@ impl Privilege {
             command.env("HOME", &user.dir).env("USER", &user.name).env("LOGNAME", &user.name);
         }
         let user = user.as_ref().map(|user| (user.uid, user.gid, groups(user)));
-        drop_before_exec(command, move || {
+        before_exec(command, move || {
             if let Some((uid, gid, groups)) = &user {
                 // The user's groups instead of root's, and then the user: in this order, since setting groups takes rights.
                 setgroups(groups)?;
@@ -64,10 +64,14 @@ fn groups(user: &User) -> Vec<nix::unistd::Gid> {
     getgrouplist(&name, user.gid).unwrap_or_else(|_| vec![user.gid])
 }
 
-#[expect(unsafe_code, reason = "std has no stable way to set supplementary groups, nor capabilities")]
-fn drop_before_exec(command: &mut Command, drop: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> &mut Command {
+/// Has the program's process do that before it becomes the program: system calls, and nothing else.
+#[expect(unsafe_code, reason = "std has no stable way to set supplementary groups, capabilities, or a signal")]
+pub(super) fn before_exec(
+    command: &mut Command,
+    act: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+) -> &mut Command {
     // SAFETY: the closure runs between fork and exec and makes system calls only, all async-signal-safe.
-    unsafe { command.pre_exec(drop) }
+    unsafe { command.pre_exec(act) }
 }
 
 /// A program that root executes gets all of its bounding set again, unless it may not have more than before.

@@ -1,8 +1,15 @@
 //! Threads, of which there may be no more: a limit of the user or of the control group, or no memory (`clone(2)`, EAGAIN).
 
+use std::process::Command;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 use anyhow::{Context, Result};
+use nix::errno::Errno;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::unistd::{getpid, getppid};
+
+use super::privilege::before_exec;
 
 const NO_MORE: &str = "cannot make a thread";
 
@@ -23,4 +30,14 @@ pub fn start_in<'scope, T: Send + 'scope>(
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>> {
     Builder::new().spawn_scoped(scope, work).context(NO_MORE)
+}
+
+/// What the command starts ends (`SIGTERM`) with the thread that starts it, even if that is killed (`PR_SET_PDEATHSIG`).
+pub fn ends_with_this(command: &mut Command) -> &mut Command {
+    let parent = getpid();
+    before_exec(command, move || {
+        set_pdeathsig(Signal::SIGTERM)?;
+        // It may have ended before it was asked for.
+        if getppid() == parent { Ok(()) } else { Err(Errno::ESRCH.into()) }
+    })
 }

@@ -162,6 +162,11 @@ impl Hosts {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
+    /// From now on whoever logs in there waits for ever.
+    pub(crate) fn hang(&self, host: &str) {
+        self.file(&format!("{host}/.ssh/rc"), "exec sleep 4325\n");
+    }
+
     /// Gives all hosts one more address, the same.
     pub(crate) fn share_address(&self, address: &str) {
         for host in HOSTS {
@@ -250,6 +255,15 @@ impl Hosts {
     /// The ruleset of a host.
     pub(crate) fn listed(&self, host: &str) -> String {
         ip(&format!("netns exec {} nft -s list ruleset", self.ns(host)))
+    }
+
+    /// Whether a process in a host's namespace is one of ssh's that somebody has started; connections that are shared go on
+    /// for a while.
+    pub(crate) fn has_ssh(&self, host: &str) -> bool {
+        let pids = ip(&format!("netns pids {}", self.ns(host)));
+        let is_ssh =
+            |pid: &str| fs::read(format!("/proc/{}/cmdline", pid.trim())).is_ok_and(|line| line.starts_with(b"ssh\0"));
+        pids.lines().any(is_ssh)
     }
 
     /// Whether a process in a host's namespace has been started by these words.

@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 
 use super::talk::playdead;
 use super::{Lifetime, Part, commit, dry_rules, lease, rehearse};
-use crate::cluster::{self, Node, no_ssh};
+use crate::cluster::{self, Node, Ssh, no_ssh};
 use crate::commands::cli::{Cli, FaultArgs, Verb};
 use crate::commands::hold::Signals;
 use crate::commands::plan::check_usage;
 use crate::commands::{Usage, broken, is_of, nodes, out, shown};
 use crate::kernel::Missing;
+use crate::kernel::thread::ends_with_this;
 use crate::model::Kind;
 use crate::record::plain;
 
@@ -116,8 +117,9 @@ fn pass(nodes: &[Node], json: bool) -> Result<ExitCode> {
 /// Its exit code, and the document that it printed.
 pub(in super::super) fn pass_to(node: &Node, words: &[&str], json: bool) -> Result<(u8, Option<Value>)> {
     let mut command = playdead(node, words)?;
+    node.ssh().map_or(Ok(()), Ssh::arrive)?;
     // ssh would read what is a script's that this runs in.
-    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    ends_with_this(command.stdin(Stdio::null()).stderr(Stdio::piped()));
     if json {
         command.stdout(Stdio::piped());
     }

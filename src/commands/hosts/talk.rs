@@ -14,7 +14,7 @@ use anyhow::{Context, Error, Result, anyhow, bail};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde_json::Value;
 
-use crate::cluster::{Node, Place, last_line, no_ssh};
+use crate::cluster::{Node, Place, Ssh, last_line, no_ssh};
 use crate::commands::share::{Ask, PROTOCOL, Part, Replaced, Say, Share, nanos};
 use crate::kernel::thread::start;
 use crate::kernel::{Missing, timer};
@@ -74,6 +74,7 @@ impl Talk {
     /// Logs in, hears what is there, and compares the clocks. Nothing changes there.
     pub(super) fn open(node: &Node) -> Result<Self> {
         let mut command = playdead(node, &["share"])?;
+        node.ssh().map_or(Ok(()), Ssh::arrive)?;
         let errors: File = memfd_create("errors", MFdFlags::MFD_CLOEXEC).context("no room for a file")?.into();
         // A process group of its own: what a terminal sends to end us must leave us the means to heal.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors.try_clone()?);

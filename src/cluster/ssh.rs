@@ -85,21 +85,19 @@ impl Ssh {
         self.shell(&script, env)
     }
 
-    /// All that is run for one playdead shares a connection.
+    /// `BatchMode`: nobody is there to be asked for a password. All that is run for one playdead shares a connection,
+    /// and one that is dead is given up after 15 s.
     fn command<'a>(&self, words: impl Iterator<Item = &'a str>) -> Command {
-        let shared = |path| ["ControlMaster=auto".into(), "ControlPersist=30".into(), format!("ControlPath={path}%C")];
-        self.with_options(control_path().map(shared).as_ref().map_or(&[], <[String; 3]>::as_slice), words)
-    }
-
-    /// `BatchMode`: nobody is there to be asked for a password. A connection that is dead is given up after 15 s.
-    fn with_options<'a>(&self, options: &[String], words: impl Iterator<Item = &'a str>) -> Command {
         let mut ssh = Command::new("ssh");
         if let Some(config) = &self.config {
             ssh.arg("-F").arg(config);
         }
-        let usual = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"];
-        for option in usual.into_iter().chain(options.iter().map(String::as_str)) {
+        for option in ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"] {
             ssh.args(["-o", option]);
+        }
+        if let Some(path) = control_path() {
+            let path = format!("ControlPath={path}%C");
+            ssh.args(["-o", "ControlMaster=auto", "-o", "ControlPersist=30", "-o", &path]);
         }
         // A NUL, which alone cannot be quoted, cannot be in an argument either.
         let words = shlex::try_join(words).unwrap_or_default();
@@ -107,14 +105,12 @@ impl Ssh {
         ssh
     }
 
-    /// Waits until the host runs what it is told to: a login may hang, in a script of its user's or for want of a disk. By a
-    /// connection of its own, which ends with this process: a shared one goes on as long as what was begun by it.
+    /// Waits until the host runs what it is told to: a login may hang, in a script of its user's or for want of a disk.
     ///
     /// # Errors
     /// When it cannot be reached, or has not run anything after [`LOGIN`].
     pub fn arrive(&self) -> Result<()> {
-        let own = ["ControlMaster=no", "ControlPath=none"].map(str::to_owned);
-        let mut command = self.with_options(&own, std::iter::once("true"));
+        let mut command = self.command(std::iter::once("true"));
         ends_with_this(command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()));
         let mut child = command.spawn().map_err(no_ssh)?;
         let Some(status) = wait(&mut child, Instant::now() + LOGIN) else {

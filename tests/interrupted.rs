@@ -3,6 +3,7 @@
 mod net;
 
 use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -98,6 +99,21 @@ fn signals_that_end_a_hold_heal_it_and_are_success() {
         segment.time_to_heal(At::Client, Duration::from_millis(100));
         assert_eq!(held.end(SOON).code(), Some(0), "{signal}");
     }
+}
+
+/// The terminal went, and `nohup` said that this shall not matter.
+#[test]
+fn a_hold_under_nohup_outlives_the_terminal() {
+    let segment = Segment::new();
+    let mut nohup = Command::new("nohup");
+    nohup.arg(playdead().get_program()).args(["--netns", &segment.name(At::Client)]).args(words(DEAD)).arg("--hold");
+    let held = segment.hold_by(At::Client, nohup);
+    held.send(Signal::SIGHUP);
+    sleep(Duration::from_millis(200));
+    assert!(segment.listed(At::Client).contains("playdead"), "it ended");
+    held.send(Signal::SIGTERM);
+    segment.time_to_heal(At::Client, Duration::from_millis(100));
+    assert_eq!(held.end(SOON).code(), Some(0));
 }
 
 /// comcast#37: "destroyed", but still there.

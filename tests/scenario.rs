@@ -128,6 +128,8 @@ fn a_scenario_plays_heals_and_leaves_a_record_of_every_kind() {
 
     let again = play.run("");
     assert!(String::from_utf8_lossy(&again.stderr).contains("is not empty"), "{again:?}");
+    let file = lab.run(&format!("run {} --lab LAB --out /dev/null", play.file));
+    assert!(String::from_utf8_lossy(&file.stderr).contains("/dev/null is not a directory"), "{file:?}");
 }
 
 #[test]

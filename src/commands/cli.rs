@@ -105,6 +105,7 @@ pub enum Verb {
     ///
     /// Exits with 0 if all is as it must be, and for what no look can judge (lossy, some kinds in one direction: see
     /// their counters); with 3 if something differs or has expired; else with 1 if something could not be judged.
+    /// ICMP errors are limited, so a look that has met none where one is due is taken again after 6 s.
     Verify(VerifyArgs),
     /// Ask every member of a cluster: is it live, does it reach enough of the others, does the cluster answer?
     ///
@@ -213,7 +214,7 @@ pub struct LifetimeArgs {
     /// Let the kernel end it after this time (30s, 2m, 500ms), even if every playdead process is gone.
     #[arg(long = "for", value_name = "D", value_parser = duration, conflicts_with = "command")]
     pub lease: Option<Duration>,
-    /// Keep it as long as this process lives, however it ends.
+    /// Keep it as long as this process lives, however it ends (under nohup not by SIGHUP).
     #[arg(long, conflicts_with = "command")]
     pub hold: bool,
 }

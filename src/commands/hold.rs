@@ -15,10 +15,16 @@ use signal_hook::low_level::siginfo::{Cause, Origin};
 
 use super::cli::CommandArgs;
 use super::{Usage, out};
+use crate::kernel::machine;
 use crate::kernel::privilege::Privilege;
 
 /// Signals that end a hold.
 const ENDING: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT];
+
+/// Which of them are caught: who started this under `nohup` wants it to outlive the terminal.
+pub(super) fn ending() -> impl Iterator<Item = i32> {
+    ENDING.into_iter().filter(|signal| *signal != SIGHUP || !machine::ignores(SIGHUP))
+}
 
 /// Signals, caught from the moment on at which there is something to undo.
 pub(super) struct Signals(SignalsInfo<WithOrigin>);
@@ -26,7 +32,7 @@ pub(super) struct Signals(SignalsInfo<WithOrigin>);
 impl Signals {
     /// From now on they are collected instead of ending the process.
     pub(super) fn catch() -> Result<Self> {
-        let caught = ENDING.into_iter().chain([SIGCHLD, SIGUSR1, SIGUSR2]);
+        let caught = ending().chain([SIGCHLD, SIGUSR1, SIGUSR2]);
         Ok(Self(SignalsInfo::new(caught).context("cannot catch signals")?))
     }
 

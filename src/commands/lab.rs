@@ -10,7 +10,6 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::threads::at_once;
 use crate::kernel::Missing;
@@ -134,7 +133,7 @@ fn run_up(args: &UpArgs, name: &str, json: bool) -> Result<ExitCode> {
         etcd_flags: args.etcd_flag.clone(),
     };
     let cancelled = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for signal in super::hold::ending() {
         signal_hook::flag::register(signal, Arc::clone(&cancelled)).context("cannot watch for signals")?;
     }
     let made = lab::up(&options, &cancelled)?;

@@ -41,7 +41,11 @@ impl Rights {
     pub fn read() -> Result<Self> {
         let status = fs::read_to_string("/proc/thread-self/status").context("cannot read /proc/thread-self/status")?;
         let map = fs::read_to_string("/proc/thread-self/uid_map").unwrap_or_default();
-        Ok(Self { effective: effective(&status), user: geteuid().as_raw(), first_user_namespace: maps_everybody(&map) })
+        Ok(Self {
+            effective: mask(&status, "CapEff:"),
+            user: geteuid().as_raw(),
+            first_user_namespace: maps_everybody(&map),
+        })
     }
 
     /// Whether it has this one, in its own user namespace.
@@ -50,8 +54,16 @@ impl Rights {
     }
 }
 
-fn effective(status: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+/// Whether this process was started with that signal ignored, as `nohup` does with `SIGHUP`; `false` without `/proc`.
+/// One that is caught is not ignored any more.
+pub fn ignores(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    mask(&status, "SigIgn:") & (1 << (signal - 1)) != 0
+}
+
+/// A set of bits in what `/proc/PID/status` says (`proc_pid_status(5)`).
+fn mask(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0)
 }
 
@@ -145,13 +157,13 @@ pub fn legacy_tables(ns: &NetNs) -> Result<LegacyTables> {
 
 #[cfg(test)]
 mod tests {
-    use super::{effective, maps_everybody, mount_of};
+    use super::{maps_everybody, mask, mount_of};
 
     #[test]
     fn the_effective_set_is_read_and_not_the_permitted_one() {
         let status = "CapInh:\t0000000000000000\nCapPrm:\t000001ffffffffff\nCapEff:\t0000000000003000\n";
-        assert_eq!(effective(status), 1 << 12 | 1 << 13);
-        assert_eq!(effective(""), 0);
+        assert_eq!(mask(status, "CapEff:"), 1 << 12 | 1 << 13);
+        assert_eq!(mask("", "CapEff:"), 0);
     }
 
     #[test]

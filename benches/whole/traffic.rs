@@ -1,13 +1,17 @@
 //! What rules cost traffic that they do not cut: TCP between two namespaces beside many cut peers.
 
 use std::fmt::Write as _;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use socket2::SockRef;
 
 use crate::Extent;
 use crate::contest::{Contest, Turn};
@@ -18,47 +22,61 @@ use crate::report::Row;
 /// Round trips in a turn.
 const TRIPS: u32 = 2000;
 /// Sent in a turn.
-const MIB: usize = 64;
+const MIB: u32 = 64;
+/// Sent at a time: what TCP gives to a device in one piece, and no more than a socket takes before anybody reads.
+const PART: usize = 1 << 16;
 
-/// Two namespaces and two connections between them: one whose server sends every byte back, one whose server says when it
-/// has got all.
+/// Two namespaces and two connections between them: one whose server sends every byte back from a thread of its own, and
+/// one with both ends in one thread, which nobody waits for: what is sent has arrived when the call that sends it returns,
+/// so all of its time is the kernel's work.
 struct Pair {
     places: Places,
     echo: TcpStream,
-    sink: TcpStream,
+    both: [TcpStream; 2],
 }
 
 impl Pair {
     fn new(of: &str) -> Result<Self> {
         let places = Places::pair(of)?;
         let listener = places.open(1)?.run(|| TcpListener::bind("10.99.0.2:9000"))??;
-        let connect = || places.open(0)?.run(|| TcpStream::connect("10.99.0.2:9000"))?.map_err(anyhow::Error::from);
-        let (echo, sink) = (connect()?, connect()?);
-        let (echoing, sinking) = (listener.accept()?.0, listener.accept()?.0);
-        echo.set_nodelay(true)?;
-        echoing.set_nodelay(true)?;
-        // They end with their connections.
-        thread::spawn(move || send_back(echoing));
-        thread::spawn(move || swallow(sinking));
-        Ok(Self { places, echo, sink })
+        let connect = || -> Result<[TcpStream; 2]> {
+            let client = places.open(0)?.run(|| TcpStream::connect("10.99.0.2:9000"))??;
+            let both = [client, listener.accept()?.0];
+            for end in &both {
+                end.set_nodelay(true)?;
+                SockRef::from(end).set_recv_buffer_size(4 * PART)?;
+            }
+            Ok(both)
+        };
+        let ([echo, echoing], both) = (connect()?, connect()?);
+        // It ends with its connection. On another processor than who asks: on the same, a round trip has no wake-up.
+        let there = *PROCESSORS.last().context("no processor")?;
+        thread::spawn(move || allow(&[there]).map(|()| send_back(echoing)));
+        Ok(Self { places, echo, both })
     }
 
-    /// Microseconds a round trip, and for a mebibyte.
+    /// Microseconds a round trip between two processors, a round trip within one, and for a mebibyte within one.
     fn measure(&mut self) -> Result<Vec<f64>> {
         let mut byte = [0];
-        let start = Instant::now();
-        for _ in 0..TRIPS {
+        let trip = time(TRIPS, || {
             self.echo.write_all(&byte)?;
-            self.echo.read_exact(&mut byte)?;
-        }
-        let trip = start.elapsed().as_secs_f64() * 1e6 / f64::from(TRIPS);
-        let block = vec![0; 1 << 20];
-        let start = Instant::now();
-        (0..MIB).try_for_each(|_| self.sink.write_all(&block))?;
-        self.sink.read_exact(&mut byte)?;
-        #[expect(clippy::cast_precision_loss, reason = "a few dozen")]
-        let mib = start.elapsed().as_secs_f64() * 1e6 / MIB as f64;
-        Ok(vec![trip, mib])
+            self.echo.read_exact(&mut byte)
+        })?;
+        let [client, server] = &mut self.both;
+        let bare_trip = time(TRIPS, || {
+            client.write_all(&byte)?;
+            server.read_exact(&mut byte)?;
+            server.write_all(&byte)?;
+            client.read_exact(&mut byte)
+        })?;
+        let mut part = vec![0; PART];
+        let mib = time(MIB, || {
+            (0..(1 << 20) / PART).try_for_each(|_| {
+                client.write_all(&part)?;
+                server.read_exact(&mut part)
+            })
+        })?;
+        Ok(vec![trip, bare_trip, mib])
     }
 
     /// Cuts so many peers on the client, none of which is the server.
@@ -84,6 +102,26 @@ impl Pair {
     }
 }
 
+/// Microseconds that each of so many times took.
+fn time(times: u32, mut act: impl FnMut() -> io::Result<()>) -> Result<f64> {
+    let start = Instant::now();
+    (0..times).try_for_each(|_| act())?;
+    Ok(start.elapsed().as_secs_f64() * 1e6 / f64::from(times))
+}
+
+/// Those that this process may run on.
+static PROCESSORS: LazyLock<Vec<usize>> = LazyLock::new(|| {
+    let all = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
+    (0..CpuSet::count()).filter(|number| all.is_set(*number) == Ok(true)).collect()
+});
+
+/// Lets this thread run on these.
+fn allow(processors: &[usize]) -> Result<()> {
+    let mut set = CpuSet::new();
+    processors.iter().try_for_each(|number| set.set(*number))?;
+    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
+}
+
 fn others(count: u32) -> impl Iterator<Item = String> {
     (0..count).map(|number| std::net::Ipv4Addr::from(0x0a00_0001 + number).to_string())
 }
@@ -91,20 +129,6 @@ fn others(count: u32) -> impl Iterator<Item = String> {
 fn send_back(mut stream: TcpStream) {
     let mut byte = [0];
     while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
-}
-
-fn swallow(mut stream: TcpStream) {
-    let mut block = vec![0; 1 << 20];
-    loop {
-        for _ in 0..MIB {
-            if stream.read_exact(&mut block).is_err() {
-                return;
-            }
-        }
-        if stream.write_all(&[0]).is_err() {
-            return;
-        }
-    }
 }
 
 pub(crate) fn rows(extent: Extent) -> Result<Vec<Row>> {
@@ -116,10 +140,17 @@ pub(crate) fn rows(extent: Extent) -> Result<Vec<Row>> {
     pairs[4].cut_by_iptables("iptables-legacy-restore", 1000)?;
     pairs[5].cut_by_iptables("iptables-nft-restore", 1000)?;
     let mut turns: Vec<Turn> = pairs.iter_mut().map(|pair| -> Turn { Box::new(|| pair.measure()) }).collect();
-    let contest = Contest::hold(extent.rounds(100), &mut turns)?;
+    allow(&PROCESSORS[..1])?;
+    let contest = Contest::hold(extent.rounds(100), &mut turns);
+    allow(&PROCESSORS)?;
+    let contest = contest?;
     drop(turns);
     let mut rows = Vec::new();
-    for (figure, what) in [(0, "a round trip"), (1, "a MiB")] {
+    for (figure, what) in [
+        (0, "a round trip between two processors"),
+        (1, "a round trip within one thread"),
+        (2, "a MiB within one thread"),
+    ] {
         let beside = [
             ("another pair without rules", 1, 0, "no rules", None),
             ("beside 1000 cut peers", 2, 0, "no rules", Some(1.03)),
@@ -128,7 +159,7 @@ pub(crate) fn rows(extent: Extent) -> Result<Vec<Row>> {
             ("beside 1000 cut peers", 2, 5, "1000 peers by iptables (nf_tables)", None),
         ]
         .map(|(how, who, other, name, goal)| {
-            let row = Row::of(&contest, &format!("{what} of TCP, {how}"), figure, who, (name, other)).unit("µs");
+            let row = Row::of(&contest, &format!("{what}, {how}"), figure, who, (name, other)).unit("µs");
             Row { goal, ..row }
         });
         rows.extend(beside);

@@ -66,7 +66,7 @@ impl NetNs {
 
     /// The namespace of a running process.
     pub fn of_pid(pid: u32) -> Result<Self> {
-        ensure!(Path::new("/proc").join(pid.to_string()).exists(), "no process has the id {pid}");
+        ensure!(!has_proc() || Path::new("/proc").join(pid.to_string()).exists(), "no process has the id {pid}");
         Self::open(&Self::path_of_pid(pid))
     }
 
@@ -268,16 +268,24 @@ fn name_to_path(name: &str) -> Result<PathBuf> {
     Ok(Path::new(NAMES).join(name))
 }
 
+/// Without it nothing that is there can be told from what is not.
+fn has_proc() -> bool {
+    Path::new("/proc/self").exists()
+}
+
 fn cannot_open(path: &Path, error: std::io::Error) -> anyhow::Error {
-    let path = path.display();
     if error.kind() == std::io::ErrorKind::PermissionDenied {
         let text = format!(
-            "opening the network namespace {path} needs the rights of its owner (CAP_SYS_PTRACE): use sudo (or podman \
-             unshare, if it is a rootless container's)"
+            "opening the network namespace {} needs the rights of its owner (CAP_SYS_PTRACE): use sudo (or podman \
+             unshare, if it is a rootless container's)",
+            path.display()
         );
         return Missing(text).into();
     }
-    anyhow::Error::new(error).context(format!("cannot open the network namespace {path}"))
+    if path.starts_with("/proc") && !has_proc() {
+        return Missing(format!("cannot open the network namespace {}: /proc is not mounted", path.display())).into();
+    }
+    anyhow::Error::new(error).context(format!("cannot open the network namespace {}", path.display()))
 }
 
 fn on_own_thread<T: Send>(f: impl FnOnce() -> Result<T> + Send) -> Result<T> {

@@ -27,7 +27,7 @@ impl Folder {
     /// When it cannot be made or is not empty.
     pub(super) fn begin(path: &Path) -> Result<Self> {
         let shown = || format!("cannot write {}", path.display());
-        if path.exists() && !path.is_dir() {
+        if path.symlink_metadata().is_ok() && !path.is_dir() {
             bail!("{} is not a directory: give a new one for the record", path.display());
         }
         fs::create_dir_all(path).with_context(shown)?;

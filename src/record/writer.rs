@@ -35,8 +35,8 @@ struct Inner {
     zero: Option<Instant>,
     lines: Option<File>,
     events: Vec<Stamped>,
-    /// The first thing that could not be written.
-    error: Option<anyhow::Error>,
+    /// What could not be written, each thing once.
+    failed: Vec<String>,
     ended: bool,
 }
 
@@ -50,7 +50,7 @@ impl Record {
         let lines = folder.as_ref().map(|folder| folder.create("events.jsonl")).transpose()?;
         let shared = Arc::new(Shared {
             folder,
-            inner: Mutex::new(Inner { zero: None, lines, events: Vec::new(), error: None, ended: false }),
+            inner: Mutex::new(Inner { zero: None, lines, events: Vec::new(), failed: Vec::new(), ended: false }),
             woken: Condvar::new(),
         });
         let draw = |shared: Arc<Shared>| thread::Builder::new().spawn(move || shared.keep_views());
@@ -76,7 +76,7 @@ impl Record {
         let ms = inner.ms(Instant::now());
         let stamped = Stamped { ms, wall: format!("{now:.6}"), step: step.map(str::to_owned), event };
         if let Err(error) = inner.append(&stamped) {
-            inner.error.get_or_insert(error);
+            inner.keep(&error);
         }
         inner.events.push(stamped);
         self.shared.woken.notify_all();
@@ -111,7 +111,7 @@ impl Record {
 
     fn keep_error(&self, result: Result<()>) {
         if let Err(error) = result {
-            self.shared.lock().error.get_or_insert(error);
+            self.shared.lock().keep(&error);
         }
     }
 
@@ -123,7 +123,7 @@ impl Record {
     /// Makes the last views.
     ///
     /// # Errors
-    /// The first thing that could not be written, then or before.
+    /// All that could not be written, then or before.
     pub fn finish(&self) -> Result<()> {
         self.shared.lock().ended = true;
         self.shared.woken.notify_all();
@@ -131,11 +131,19 @@ impl Record {
         if let Some(views) = views {
             views.join().map_err(|_| anyhow!("the thread that draws the record panicked"))?;
         }
-        self.shared.lock().error.take().map_or(Ok(()), |error| Err(error.context("the record is not whole")))
+        let failed = self.shared.lock().failed.join("; ");
+        if failed.is_empty() { Ok(()) } else { Err(anyhow!("the record is not whole: {failed}")) }
     }
 }
 
 impl Inner {
+    fn keep(&mut self, error: &Error) {
+        let said = format!("{error:#}");
+        if !self.failed.contains(&said) {
+            self.failed.push(said);
+        }
+    }
+
     /// In whole microseconds.
     fn ms(&self, then: Instant) -> f64 {
         let since = self.zero.map_or(Duration::ZERO, |zero| then.saturating_duration_since(zero));
@@ -171,9 +179,7 @@ impl Shared {
             };
             drawn = events.len();
             let start = Instant::now();
-            if let Err(error) = self.draw(&events) {
-                self.lock().error.get_or_insert(error);
-            }
+            self.draw(&events);
             if ended {
                 return;
             }
@@ -184,14 +190,18 @@ impl Shared {
         }
     }
 
-    fn draw(&self, events: &[Stamped]) -> Result<()> {
-        let Some(folder) = &self.folder else { return Ok(()) };
+    fn draw(&self, events: &[Stamped]) {
+        let Some(folder) = &self.folder else { return };
         let views = [
-            ("junit.xml", junit::junit(events)?),
-            ("summary.md", summary::summary(events)),
-            ("timeline.svg", timeline::svg(events)),
+            ("junit.xml", junit::junit(events)),
+            ("summary.md", Ok(summary::summary(events))),
+            ("timeline.svg", Ok(timeline::svg(events))),
         ];
-        let written = views.map(|(name, text)| folder.put(name, &mut plain(&text).as_bytes()));
-        written.into_iter().collect()
+        for (name, text) in views {
+            let written = text.and_then(|text| folder.put(name, &mut plain(&text).as_bytes()));
+            if let Err(error) = written {
+                self.lock().keep(&error);
+            }
+        }
     }
 }

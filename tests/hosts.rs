@@ -161,16 +161,81 @@ fn a_login_that_hangs_is_given_up_and_ends_with_who_waits_for_it() {
         assert!(said.contains("b: ssh root@b: no answer in 30 s\n"), "{line}: {said}");
     }
     assert!(start.elapsed() < Duration::from_secs(50), "{:?}", start.elapsed());
-    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
-        let waiting = hosts.start("x", &format!("--nodes {nodes} --node b status"));
-        std::thread::sleep(Duration::from_secs(1));
-        assert!(hosts.has_ssh("x"));
-        waiting.end(signal);
-        let start = Instant::now();
-        while hosts.has_ssh("x") {
-            assert!(start.elapsed() < Duration::from_secs(10), "ssh goes on after {signal}");
+    let text = THREE.map(|host| {
+        format!("[nodes.{host}]\nssh = \"root@{host}\"\nssh-config = \"CONFIG\"\ncheck = \"tcp\"\nclient-port = 9\n")
+    });
+    let nodes = hosts.write("checked.toml", &text.concat());
+    // Whoever is killed can end no connection that is shared.
+    for (signal, left) in [(Signal::SIGTERM, "ssh"), (Signal::SIGINT, "ssh"), (Signal::SIGKILL, "ssh\0")] {
+        for line in ["--node b status", "partition a b --for 9s", "quorum --timeout 9s"] {
+            let waiting = hosts.start("x", &format!("--nodes {nodes} {line}"));
+            std::thread::sleep(Duration::from_secs(1));
+            assert!(hosts.has_ssh("x", "ssh\0"), "{line}");
+            let output = waiting.end(signal);
+            assert_eq!(output.status.signal(), Some(signal as i32), "{line}: {output:?}");
+            let start = Instant::now();
+            while hosts.has_ssh("x", left) {
+                assert!(start.elapsed() < Duration::from_secs(10), "ssh goes on after {signal} of {line}");
+            }
         }
     }
+}
+
+/// What runs there is in nobody's hand: a disk that hangs, say.
+#[test]
+fn a_playdead_that_hangs_on_a_host_is_given_up_and_holds_up_no_other() {
+    let hosts = Hosts::up();
+    hosts.pretend("a", "exec sleep 4326\n");
+    let nodes = hosts.nodes("");
+    hosts.done("x", &format!("--nodes {nodes} --node c dead-host 10.97.0.9 --for 5m"));
+    let verbs = ["--node a --node c status", "--node a --node c heal --wait 1s", "--node a --node c renew x --for 1m"];
+    for (line, waiting) in verbs.map(|line| (line, hosts.start("x", &format!("--nodes {nodes} {line}")))) {
+        let output = waiting.ends();
+        let said = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(1), "{line}: {said}");
+        assert!(said.contains("a: no answer in 3"), "{line}: {said}");
+    }
+    assert_eq!(hosts.listed("c"), "");
+}
+
+#[test]
+fn a_result_that_cannot_be_written_leaves_nothing_in_force() {
+    let hosts = Hosts::up();
+    let nodes = hosts.nodes("");
+    for line in [
+        "partition a b,c --for 60s",
+        "--json partition a b --for 60s",
+        "--node a --node b dead-host 10.97.0.9 --for 60s",
+    ] {
+        let mut command = hosts.playdead("x", &format!("--nodes {nodes} {line}"));
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = command.stdout(full).output().unwrap();
+        let said = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(1), "{line}: {said}");
+        assert!(said.contains("No space left on device") && said.contains("; healed on a, b"), "{line}: {said}");
+        assert_eq!(THREE.map(|host| hosts.listed(host)), ["", "", ""], "{line}: {said}");
+    }
+}
+
+#[test]
+fn what_a_host_prints_does_nothing_to_a_terminal() {
+    let hosts = Hosts::up();
+    let nodes = hosts.nodes("");
+    hosts.pretend("a", "printf 'a\\033[31mb\\n'; printf 'c\\033[31md\\n' >&2\n");
+    for line in ["status", "status --watch", "probe 10.97.0.9:9", "heal"] {
+        let output = hosts.run("x", &format!("--nodes {nodes} --node a {line}"));
+        assert!(output.status.success(), "{line}: {output:?}");
+        let [said, noted] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+        assert_eq!((&*said, &*noted), ("a\u{fffd}[31mb\n", "c\u{fffd}[31md\n"), "{line}");
+    }
+}
+
+#[test]
+fn what_the_users_configuration_runs_instead_of_a_shell_is_not_run() {
+    let hosts = Hosts::up();
+    hosts.configure("Match all\n  RemoteCommand false\n");
+    let nodes = hosts.nodes("");
+    assert_eq!(hosts.done("x", &format!("--nodes {nodes} --node a status")), "nothing is in force\n");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod afar;
 mod ask;
+mod child;
 mod command;
 mod etcd;
 mod file;
@@ -14,6 +15,7 @@ mod zookeeper;
 
 pub use afar::{Question, answer};
 pub use ask::{Answer, Live, Quorum};
+pub use child::{Scratch, output};
 pub use etcd::question as ask_etcd;
 pub use file::{parse as parse_toml, read};
 pub use look::{Able, From, PATIENCE, Snapshot, View, look, wait};
@@ -21,4 +23,4 @@ pub use nodes::{
     Check, Commands, Node, Nodes, Place, Seat, addresses, by_name, drop_shared, members, names, of_lab, open,
     open_needed, read_nodes, seat,
 };
-pub use ssh::{Ssh, close_connections, last_line, no_ssh};
+pub use ssh::{ANSWER, Ssh, close_connections, last_line, no_ssh};

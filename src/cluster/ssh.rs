@@ -4,20 +4,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::Read;
 use std::net::IpAddr;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus, Output};
+use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
-use super::command::wait;
+use super::child::output;
 use crate::kernel::Missing;
-use crate::kernel::thread::ends_with_this;
 
 /// Runs playdead as root. Its own exit codes are small; these two are [`explain`](Ssh::explain)'s.
 const AS_ROOT: &str = "command -v playdead >/dev/null || exit 91
@@ -32,8 +29,10 @@ exec 3<&-
 wait $child; code=$?
 kill $watch
 exit $code";
-/// How long it may take until a host runs what it is told to.
-const LOGIN: Duration = Duration::from_secs(30);
+/// How long it may take until a host has done what takes no time: after a login, above all.
+pub const ANSWER: Duration = Duration::from_secs(30);
+/// How long a connection may take to end.
+const ENDING: Duration = Duration::from_secs(2);
 const NO_PLAYDEAD: i32 = 91;
 const NO_RIGHTS: i32 = 94;
 /// What ssh itself ends with when it cannot reach the host.
@@ -85,14 +84,16 @@ impl Ssh {
         self.shell(&script, env)
     }
 
-    /// `BatchMode`: nobody is there to be asked for a password. All that is run for one playdead shares a connection,
+    /// `BatchMode`: nobody is there to be asked for a password. What the user's own configuration runs instead of a shell
+    /// (`RemoteCommand`) is not run. All that is run for one playdead shares a connection,
     /// and one that is dead is given up after 15 s.
     fn command<'a>(&self, words: impl Iterator<Item = &'a str>) -> Command {
         let mut ssh = Command::new("ssh");
         if let Some(config) = &self.config {
             ssh.arg("-F").arg(config);
         }
-        for option in ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"] {
+        let alive = ["ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"];
+        for option in ["BatchMode=yes", "RemoteCommand=none"].into_iter().chain(alive) {
             ssh.args(["-o", option]);
         }
         if let Some(path) = control_path() {
@@ -108,17 +109,9 @@ impl Ssh {
     /// Waits until the host runs what it is told to: a login may hang, in a script of its user's or for want of a disk.
     ///
     /// # Errors
-    /// When it cannot be reached, or has not run anything after [`LOGIN`].
+    /// When it cannot be reached, or has not run anything after [`ANSWER`].
     pub fn arrive(&self) -> Result<()> {
-        let mut command = self.command(std::iter::once("true"));
-        ends_with_this(command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()));
-        let mut child = command.spawn().map_err(no_ssh)?;
-        let Some(status) = wait(&mut child, Instant::now() + LOGIN) else {
-            bail!("{self}: no answer in {} s", LOGIN.as_secs());
-        };
-        let mut said = String::new();
-        child.stderr.take().map_or(Ok(0), |mut stderr| stderr.read_to_string(&mut said))?;
-        if status.success() { Ok(()) } else { Err(self.explain(status, &said)) }
+        self.answer(self.command(std::iter::once("true"))).map(drop)
     }
 
     /// The addresses by which others may reach the host, as playdead there sees them.
@@ -132,13 +125,21 @@ impl Ssh {
         }
         self.arrive()?;
         // With nothing to read it says hello and ends.
-        let output = self.playdead(&["share"]).stdin(Stdio::null()).process_group(0).output().map_err(no_ssh)?;
+        let hello = self.answer(self.playdead(&["share"]))?.stdout;
+        let hello: Hello = serde_json::from_slice(&hello).context("its playdead does not say its addresses")?;
+        ensure!(!hello.addresses.is_empty(), "it has no address: give its addresses");
+        Ok(hello.addresses)
+    }
+
+    /// What a command that takes no time prints, with nothing to read.
+    fn answer(&self, mut command: Command) -> Result<Output> {
+        let Some(output) = output(&mut command, Some(ANSWER)).map_err(no_ssh)? else {
+            bail!("{self}: no answer in {} s", ANSWER.as_secs())
+        };
         if !output.status.success() {
             return Err(self.explain(output.status, &String::from_utf8_lossy(&output.stderr)));
         }
-        let hello: Hello = serde_json::from_slice(&output.stdout).context("its playdead does not say its addresses")?;
-        ensure!(!hello.addresses.is_empty(), "it has no address: give its addresses");
-        Ok(hello.addresses)
+        Ok(output)
     }
 
     /// Why what was to be run there did not end well; `said` is what came on standard error.
@@ -151,6 +152,7 @@ impl Ssh {
                  password"
             ))
             .into(),
+            Some(NOT_REACHED) if said.trim().is_empty() => anyhow!("ssh {host}: the connection was lost"),
             Some(NOT_REACHED) => anyhow!("ssh {host}: cannot be reached: {}", last_line(said)),
             // Its own words, which an older one says of what it does not know.
             Some(2) => match self.version() {
@@ -167,7 +169,7 @@ impl Ssh {
     }
 
     fn version(&self) -> Option<String> {
-        let output = self.playdead(&["--version"]).stdin(Stdio::null()).process_group(0).output().ok()?;
+        let output = output(&mut self.playdead(&["--version"]), Some(ANSWER)).ok()??;
         let text = String::from_utf8(output.stdout).ok()?;
         text.trim().strip_prefix("playdead ").map(str::to_owned)
     }
@@ -195,7 +197,9 @@ pub fn no_ssh(error: std::io::Error) -> Error {
 
 /// Where the sockets of this process's connections are, up to what ssh adds. Nowhere if no directory is ours alone.
 fn control_path() -> Option<String> {
-    let own = std::env::var("XDG_RUNTIME_DIR").ok().filter(|own| own.len() <= LONGEST_DIRECTORY);
+    // In a path ssh takes `%`, `$`, blanks and quotes for something else.
+    let is_plain = |own: &String| own.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+    let own = std::env::var("XDG_RUNTIME_DIR").ok().filter(|own| own.len() <= LONGEST_DIRECTORY).filter(is_plain);
     let own = own.filter(|own| Path::new(own).is_dir());
     let directory = own.or_else(|| geteuid().is_root().then(|| "/run".to_owned()))?;
     Some(format!("{directory}/playdead-{}-", std::process::id()))
@@ -209,7 +213,7 @@ pub fn close_connections() {
         if entry.file_name().to_string_lossy().starts_with(prefix) {
             let mut exit = Command::new("ssh");
             exit.args(["-F", "none", "-O", "exit", "-S"]).arg(entry.path()).arg("--").arg("playdead");
-            let _ = exit.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            let _ = output(&mut exit, Some(ENDING));
         }
     }
 }

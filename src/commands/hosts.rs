@@ -5,6 +5,7 @@
 
 mod done;
 mod elsewhere;
+mod logins;
 mod standing;
 mod talk;
 
@@ -26,6 +27,7 @@ use crate::kernel::{Missing, timer};
 use crate::model::{Fault, Lifetime, Partition};
 pub(super) use done::Done;
 pub(super) use elsewhere::{pass_to, run as elsewhere, without_place};
+pub(super) use logins::Logins;
 pub(super) use standing::Standing;
 use talk::{Came, Talk};
 
@@ -50,27 +52,35 @@ impl std::error::Error for NotAll {}
 pub(super) fn partition(typed: &PartitionArgs, nodes: &[Node], json: bool) -> Result<ExitCode> {
     let lease = lease(typed.lifetime.lasting(!typed.under.command.is_empty()))?;
     let partition = partition::partition(typed, &seats(nodes, typed.isolate.is_some())?)?;
+    let logins = Logins::begin()?;
     let (mut ready, name) = rehearse_cut(typed, &partition, nodes, lease)?;
     if typed.dry_run {
         return dry_run(&partition, &ready, json).map(|()| ExitCode::SUCCESS);
     }
     // Whoever ends this process before has changed nothing.
     let mut signals = Signals::catch()?;
+    drop(logins);
     let done = commit(&mut ready, lease, || signals.have_ended())?;
     let (groups, lifetime) = (partition.shown_groups(), shown::lifetime(Lifetime::Lease(lease)));
-    if json {
+    let result = if json {
         let mut document = partition::document(&partition);
         document["name"] = name.into();
         done.add_to(&mut document);
-        return out::print_json(&document).map(|()| ExitCode::SUCCESS);
+        out::json(&document)
+    } else {
+        let (count, accuracy) = (done.count(), done.accuracy());
+        format!("{partition}partition {groups}: {lifetime}, as {name}, on {count} nodes [{accuracy}]\n")
+    };
+    tell(&mut ready, &done, &result)?;
+    if !json {
+        done.notes().iter().for_each(|note| out::note(note));
     }
-    out::print(&format!(
-        "{partition}partition {groups}: {lifetime}, as {name}, on {} nodes [{}]\n",
-        done.count(),
-        done.accuracy()
-    ))?;
-    done.notes().iter().for_each(|note| out::note(note));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the result, or takes back what it is about: what nobody was told of nobody would heal.
+fn tell(ready: &mut [Ready], done: &Done, result: &str) -> Result<()> {
+    out::print(result).map_err(|error| heal(ready.iter_mut().zip(done.heard()), &format!("{error:#}"), &done.ends))
 }
 
 /// Has every node compile and check its share of a partition. Gives the name of it all.
@@ -301,20 +311,24 @@ pub(super) fn commit(ready: &mut [Ready], lease: Duration, mut is_interrupted: i
     });
     let why = failed.or_else(|| is_interrupted().then(|| "interrupted".to_owned()));
     match why {
-        Some(why) => Err(heal(ready, &outcomes, &why, &ends)),
+        Some(why) => {
+            let heard = ready.iter_mut().zip(&outcomes).filter_map(|(one, came)| match came {
+                Came::Failed(_) => None,
+                Came::Committed(_) => Some((one, true)),
+                Came::Silence => Some((one, false)),
+            });
+            Err(heal(heard, &why, &ends))
+        }
         None => Ok(Done::of(ready, outcomes, ends)),
     }
 }
 
-/// Takes back what was committed, and says so beside the reason.
-fn heal(ready: &mut [Ready], outcomes: &[Came], why: &str, ends: &str) -> Error {
+/// Takes back what was committed on those that were heard of, and says so beside the reason.
+fn heal<'a>(committed: impl Iterator<Item = (&'a mut Ready, bool)>, why: &str, ends: &str) -> Error {
     let (mut healed, mut left) = (Vec::new(), Vec::new());
-    for (one, came) in ready.iter_mut().zip(outcomes) {
-        match came {
-            Came::Failed(_) => {}
-            Came::Committed(_) if one.talk.heal().is_ok() => healed.push(one.talk.node.name.as_str()),
-            Came::Committed(_) | Came::Silence => left.push(one.talk.node.name.as_str()),
-        }
+    for (one, is_heard) in committed {
+        let is_healed = is_heard && one.talk.heal().is_ok();
+        if is_healed { &mut healed } else { &mut left }.push(one.talk.node.name.as_str());
     }
     let list = |what: &str, names: &[&str]| {
         if names.is_empty() { String::new() } else { format!("; {what} {}", names.join(", ")) }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::cli::{PlaceArgs, duration};
+use super::hosts::Logins;
 use super::nodes::{self, ClusterArgs};
 use super::place::{self, Place};
 use super::{Usage, out, shown, table};
@@ -46,6 +47,7 @@ pub(super) fn run(place: &PlaceArgs, args: &QuorumArgs, json: bool) -> Result<Ex
         None => nodes::of(place, &args.nodes)?,
     };
     cluster::members(&all).map_err(Usage)?;
+    let _logins = all.iter().any(|node| node.ssh().is_some()).then(Logins::begin).transpose()?;
     let seats = cluster::open(&all)?;
     let places = if args.cluster.is_some() || place::is_named(place) { place::resolve(place)? } else { Vec::new() };
     let from = from(&args.from, &seats, &places)?;

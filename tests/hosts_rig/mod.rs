@@ -154,11 +154,16 @@ impl Hosts {
 
     /// Puts a playdead of old onto a host: all that it knows is its version.
     pub(crate) fn old(&self, host: &str) {
+        let text = "[ \"$1\" = --version ] && echo 'playdead 0.0.1' && exit\n\
+                    echo \"playdead: unexpected argument\" >&2\nexit 2\n";
+        self.pretend(host, text);
+    }
+
+    /// Puts a script in the place of a host's playdead.
+    pub(crate) fn pretend(&self, host: &str, script: &str) {
         let path = self.directory.join(host).join("playdead");
         fs::remove_file(&path).unwrap();
-        let text = "#!/bin/sh\n[ \"$1\" = --version ] && echo 'playdead 0.0.1' && exit\n\
-                    echo \"playdead: unexpected argument\" >&2\nexit 2\n";
-        fs::write(&path, text).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{script}")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
@@ -180,6 +185,12 @@ impl Hosts {
         while HOSTS.iter().any(|host| self.has_process(host, &format!("playdead --here {host} share"))) {
             assert!(start.elapsed() < Duration::from_secs(10), "a part has no end");
         }
+    }
+
+    /// Adds to ssh's configuration.
+    pub(crate) fn configure(&self, more: &str) {
+        let config = fs::read_to_string(self.path("config")).unwrap();
+        self.file("config", &(config + more));
     }
 
     /// A file of nodes, with all hosts and what is added. `CONFIG` stands for ssh's configuration.
@@ -214,7 +225,7 @@ impl Hosts {
         self.file(name, &text.replace("CONFIG", &self.path("config"))).display().to_string()
     }
 
-    fn playdead(&self, at: &str, line: &str) -> Command {
+    pub(crate) fn playdead(&self, at: &str, line: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.ns(at), env!("CARGO_BIN_EXE_playdead")]).args(line.split_whitespace());
         command.stdin(Stdio::null());
@@ -257,13 +268,14 @@ impl Hosts {
         ip(&format!("netns exec {} nft -s list ruleset", self.ns(host)))
     }
 
-    /// Whether a process in a host's namespace is one of ssh's that somebody has started; connections that are shared go on
-    /// for a while.
-    pub(crate) fn has_ssh(&self, host: &str) -> bool {
+    /// Whether a process in a host's namespace is one of ssh's: one that somebody has started (`ssh\0`), or a connection
+    /// that is shared (`ssh:`).
+    pub(crate) fn has_ssh(&self, host: &str, which: &str) -> bool {
         let pids = ip(&format!("netns pids {}", self.ns(host)));
-        let is_ssh =
-            |pid: &str| fs::read(format!("/proc/{}/cmdline", pid.trim())).is_ok_and(|line| line.starts_with(b"ssh\0"));
-        pids.lines().any(is_ssh)
+        let is_meant = |pid: &str| {
+            fs::read(format!("/proc/{}/cmdline", pid.trim())).is_ok_and(|line| line.starts_with(which.as_bytes()))
+        };
+        pids.lines().any(is_meant)
     }
 
     /// Whether a process in a host's namespace has been started by these words.

@@ -41,6 +41,11 @@ impl Done {
         self.told.iter().filter_map(|told| Some((told, told.committed.as_ref()?)))
     }
 
+    /// Of each node whether it was heard of.
+    pub(super) fn heard(&self) -> impl Iterator<Item = bool> {
+        self.told.iter().map(|told| told.committed.is_some())
+    }
+
     /// From the first to the last commit that was heard of; `None` with none.
     fn spread_ms(&self) -> Option<f64> {
         let all = || self.committed().map(|(_, committed)| committed.after_ns);

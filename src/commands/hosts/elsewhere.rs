@@ -1,17 +1,20 @@
 //! Verbs whose places are nodes on other hosts: the same words are run there.
 
-use std::io::Write;
-use std::process::{ExitCode, Output, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 
 use super::talk::playdead;
-use super::{Lifetime, Part, commit, dry_rules, lease, rehearse};
-use crate::cluster::{self, Node, Ssh, no_ssh};
+use super::{Lifetime, Logins, Part, commit, dry_rules, lease, rehearse, tell};
+use crate::cluster::{self, ANSWER, Node, Scratch, Ssh, no_ssh};
 use crate::commands::cli::{Cli, FaultArgs, Verb};
 use crate::commands::hold::Signals;
 use crate::commands::plan::check_usage;
+use crate::commands::threads::at_once;
 use crate::commands::{Usage, broken, is_of, nodes, out, shown};
 use crate::kernel::Missing;
 use crate::kernel::thread::ends_with_this;
@@ -33,8 +36,9 @@ pub(in super::super) fn run(cli: &Cli) -> Result<Option<ExitCode>> {
     if !(cli.place.netns.is_empty() && cli.place.pid.is_empty() && cli.place.container.is_empty()) {
         bail!(Usage("beside nodes on other hosts only nodes can be named: put the others into the file".into()));
     }
-    let pass_to_one = || match nodes.len() {
-        1 => pass(&nodes, cli.json),
+    let logins = Logins::begin()?;
+    let pass_to_one = || match &nodes[..] {
+        [node] => pass_on(node, cli.json),
         _ => Err(Usage("this looks from one place: name one".into()).into()),
     };
     let done = match &cli.verb {
@@ -50,20 +54,22 @@ pub(in super::super) fn run(cli: &Cli) -> Result<Option<ExitCode>> {
             bail!(Usage(format!("-- COMMAND runs here, and the look would be on another host ({ssh})")));
         }
         Verb::Probe(_) => pass_to_one(),
-        Verb::Heal(_) | Verb::Renew(_) | Verb::Status(_) | Verb::Verify(_) | Verb::Doctor => pass(&nodes, cli.json),
+        Verb::Heal(_) | Verb::Renew(_) | Verb::Status(_) | Verb::Verify(_) | Verb::Doctor => {
+            pass(&nodes, cli.json, limit(&cli.verb))
+        }
         verb => match broken(verb) {
-            Some((kind, args, None)) => fault(&nodes, &all, kind, args, cli.json),
+            Some((kind, args, None)) => fault(&nodes, &all, kind, args, cli.json, logins),
             _ => bail!(Usage(format!("--then runs where the fault is, and is not run on another host ({ssh})"))),
         },
     };
     done.map(Some)
 }
 
-/// What was typed, but for where and in which form.
-fn words() -> Result<Vec<String>> {
+/// What was typed, but for where.
+fn words(json: bool) -> Result<Vec<String>> {
     let typed: Result<Vec<_>, _> = std::env::args_os().skip(1).map(std::ffi::OsString::into_string).collect();
     let typed = typed.map_err(|word| Usage(format!("{} cannot be told to another host", word.display())))?;
-    Ok(without_place(typed))
+    Ok(json.then(|| "--json".to_owned()).into_iter().chain(without_place(typed)).collect())
 }
 
 /// What follows `--` is somebody else's.
@@ -86,19 +92,32 @@ pub(in super::super) fn without_place(typed: Vec<String>) -> Vec<String> {
     words
 }
 
-/// One after the other; each is tried, and what went wrong with any is told at the end.
-fn pass(nodes: &[Node], json: bool) -> Result<ExitCode> {
-    let words = words()?;
-    let words: Vec<_> = json.then_some("--json").into_iter().chain(words.iter().map(String::as_str)).collect();
+/// How long these verbs may take there; those that look at peers take as long as they were told to.
+fn limit(verb: &Verb) -> Option<Duration> {
+    match verb {
+        Verb::Heal(heal) => Some(ANSWER.saturating_add(heal.wait)),
+        Verb::Verify(_) => None,
+        _ => Some(ANSWER),
+    }
+}
+
+/// All at the same time. Each is tried; they are told in their order, and what went wrong with any at the end.
+fn pass(nodes: &[Node], json: bool, limit: Option<Duration>) -> Result<ExitCode> {
+    let words = words(json)?;
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let passing = nodes.iter().map(|node| || pass_to(node, &words, limit)).collect();
     let (mut code, mut documents, mut failed) = (0, Vec::new(), Vec::new());
-    for node in nodes {
-        match pass_to(node, &words, json) {
-            Ok((one, document)) => {
-                code = code.max(one);
-                documents.extend(document);
+    for (node, passed) in nodes.iter().zip(at_once(passing)) {
+        let shown = passed.and_then(|passed| {
+            code = code.max(passed.code);
+            eprint(&passed.notes);
+            if json {
+                passed.document().map(|document| documents.extend(document))
+            } else {
+                out::print(&passed.printed)
             }
-            Err(error) => failed.push(error.context(node.name.clone())),
-        }
+        });
+        failed.extend(shown.err().map(|error| error.context(node.name.clone())));
     }
     if !documents.is_empty() {
         out::print_json(&merged(documents))?;
@@ -114,31 +133,73 @@ fn pass(nodes: &[Node], json: bool) -> Result<ExitCode> {
     }
 }
 
-/// Its exit code, and the document that it printed.
-pub(in super::super) fn pass_to(node: &Node, words: &[&str], json: bool) -> Result<(u8, Option<Value>)> {
-    let mut command = playdead(node, words)?;
-    node.ssh().map_or(Ok(()), Ssh::arrive)?;
-    // ssh would read what is a script's that this runs in.
-    ends_with_this(command.stdin(Stdio::null()).stderr(Stdio::piped()));
-    if json {
-        command.stdout(Stdio::piped());
-    }
-    let output = command.spawn().and_then(std::process::Child::wait_with_output).map_err(no_ssh)?;
-    let code = output.status.code().and_then(|code| u8::try_from(code).ok());
-    let Some(code) = code.filter(|code| matches!(code, 0 | 1 | 3)) else { return Err(failure(node, &output)) };
-    let _ = std::io::stderr().lock().write_all(plain(&String::from_utf8_lossy(&output.stderr)).as_bytes());
-    let document = (json && !output.stdout.is_empty()).then(|| serde_json::from_slice(&output.stdout));
-    Ok((code, document.transpose().context("what it printed is no document")?))
+/// What a verb came to on another host.
+pub(in super::super) struct Passed {
+    code: u8,
+    printed: String,
+    /// What it said on standard error.
+    notes: String,
 }
 
-fn failure(node: &Node, output: &Output) -> anyhow::Error {
-    let said = String::from_utf8_lossy(&output.stderr);
-    let error = match node.ssh() {
-        Some(ssh) => ssh.explain(output.status, &said),
-        None if output.status.code() == Some(4) => Missing(cluster::last_line(&said).to_owned()).into(),
-        None => anyhow!("{}", cluster::last_line(&said)),
+impl Passed {
+    /// The document that it printed, if it printed anything.
+    pub(in super::super) fn document(&self) -> Result<Option<Value>> {
+        let printed = Some(&self.printed).filter(|printed| !printed.is_empty());
+        printed.map(|printed| serde_json::from_str(printed)).transpose().context("what it printed is no document")
+    }
+}
+
+/// Waits for its end, but no longer than `limit` after the login.
+pub(in super::super) fn pass_to(node: &Node, words: &[&str], limit: Option<Duration>) -> Result<Passed> {
+    let mut command = playdead(node, words)?;
+    node.ssh().map_or(Ok(()), Ssh::arrive)?;
+    let Some(output) = cluster::output(&mut command, limit).map_err(no_ssh)? else {
+        bail!("no answer in {} s", limit.unwrap_or_default().as_secs());
     };
-    let is_usage = output.status.code() == Some(2) && !is_of::<Missing>(&error);
+    let [printed, notes] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    Ok(Passed { code: code(node, output.status, &notes)?, printed, notes })
+}
+
+/// The same of one that prints for as long as it runs: each line as it comes.
+fn pass_on(node: &Node, json: bool) -> Result<ExitCode> {
+    let words = words(json)?;
+    let mut command = playdead(node, &words.iter().map(String::as_str).collect::<Vec<_>>())?;
+    node.ssh().map_or(Ok(()), Ssh::arrive)?;
+    let errors = Scratch::new()?;
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.end()?);
+    let mut child = ends_with_this(&mut command).spawn().map_err(no_ssh)?;
+    for line in child.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).split(b'\n')) {
+        if !out::print_while_read(&(String::from_utf8_lossy(&line?).into_owned() + "\n"))? {
+            child.kill()?;
+            child.wait()?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    let status = child.wait()?;
+    let notes = String::from_utf8_lossy(&errors.read()?).into_owned();
+    let code = code(node, status, &notes)?;
+    eprint(&notes);
+    Ok(code.into())
+}
+
+/// Its exit code, if it did what it was told to.
+fn code(node: &Node, status: ExitStatus, said: &str) -> Result<u8> {
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    code.filter(|code| matches!(code, 0 | 1 | 3)).ok_or_else(|| failure(node, status, said))
+}
+
+/// What another host has said beside its result.
+fn eprint(notes: &str) {
+    let _ = std::io::stderr().lock().write_all(plain(notes).as_bytes());
+}
+
+fn failure(node: &Node, status: ExitStatus, said: &str) -> anyhow::Error {
+    let error = match node.ssh() {
+        Some(ssh) => ssh.explain(status, said),
+        None if status.code() == Some(4) => Missing(cluster::last_line(said).to_owned()).into(),
+        None => anyhow!("{}", cluster::last_line(said)),
+    };
+    let is_usage = status.code() == Some(2) && !is_of::<Missing>(&error);
     if is_usage { Usage(format!("{error:#}")).into() } else { error }
 }
 
@@ -161,10 +222,10 @@ fn merged(documents: Vec<Value>) -> Value {
 }
 
 /// A fault on nodes of several hosts, at one instant.
-fn fault(nodes: &[Node], all: &[Node], kind: Kind, typed: &FaultArgs, json: bool) -> Result<ExitCode> {
+fn fault(nodes: &[Node], all: &[Node], kind: Kind, typed: &FaultArgs, json: bool, logins: Logins) -> Result<ExitCode> {
     check_usage(&typed.aim, kind)?;
     let lease = lease(typed.lifetime.lasting(!typed.aim.under.command.is_empty()))?;
-    let mut words = words()?;
+    let mut words = words(false)?;
     words.retain(|word| word != "--dry-run");
     let names = all.iter().flat_map(|node| node.addresses.iter().map(|address| (*address, node.name.clone())));
     let part = Part { words, names: names.collect(), gone: Vec::new() };
@@ -179,13 +240,15 @@ fn fault(nodes: &[Node], all: &[Node], kind: Kind, typed: &FaultArgs, json: bool
     }
     // Whoever ends this process before has changed nothing.
     let mut signals = Signals::catch()?;
+    drop(logins);
     let done = commit(&mut ready, lease, || signals.have_ended())?;
     if json {
         let mut document = json!({ "format": shown::FORMAT });
         done.add_to(&mut document);
-        return out::print_json(&document).map(|()| ExitCode::SUCCESS);
+        return tell(&mut ready, &done, &out::json(&document)).map(|()| ExitCode::SUCCESS);
     }
-    out::print(&done.committed().map(|(_, committed)| committed.line.as_str()).collect::<String>())?;
+    let lines: String = done.committed().map(|(_, committed)| committed.line.as_str()).collect();
+    tell(&mut ready, &done, &lines)?;
     let lifetime = shown::lifetime(Lifetime::Lease(lease));
     let accuracy = (done.count() > 1).then(|| format!("on {} nodes {lifetime}: {}", done.count(), done.accuracy()));
     accuracy.into_iter().chain(done.notes()).for_each(|note| out::note(&note));

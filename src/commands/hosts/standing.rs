@@ -1,12 +1,10 @@
 //! A fault that stands on several hosts, for as long as somebody here wants it: a scenario, say.
 
-use std::process::Stdio;
-
 use anyhow::{Result, bail};
 
 use super::talk::playdead;
 use super::{Done, Ready};
-use crate::cluster::no_ssh;
+use crate::cluster::{ANSWER, no_ssh, output};
 use crate::commands::inforce::sum;
 use crate::commands::share::Replaced;
 use crate::commands::threads::at_once;
@@ -72,9 +70,8 @@ fn lift(mut one: Ready, name: &str, ends: &str) -> Result<Option<[u64; 2]>> {
     if let Ok(packets) = one.talk.heal() {
         return Ok(packets);
     }
-    let mut again = playdead(&one.talk.node, &["heal", name])?;
-    let healed = again.stdin(Stdio::null()).output().map_err(no_ssh)?;
-    if !healed.status.success() {
+    let healed = output(&mut playdead(&one.talk.node, &["heal", name])?, Some(ANSWER)).map_err(no_ssh)?;
+    if !healed.is_some_and(|healed| healed.status.success()) {
         bail!("{name} was not healed on {}, which is not heard of: its lease ends by itself at {ends}", one.node());
     }
     Ok(None)

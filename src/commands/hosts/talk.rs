@@ -1,9 +1,7 @@
 //! The conversation with one host's [`share`](super::super::share).
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -11,10 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde_json::Value;
 
-use crate::cluster::{Node, Place, Ssh, last_line, no_ssh};
+use crate::cluster::{Node, Place, Scratch, Ssh, last_line, no_ssh};
 use crate::commands::share::{Ask, PROTOCOL, Part, Replaced, Say, Share, nanos};
 use crate::kernel::thread::start;
 use crate::kernel::{Missing, timer};
@@ -27,8 +24,6 @@ const PREPARING: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(5);
 /// How often it is asked what its clock shows; the quickest answer is the best.
 const TIMES: usize = 5;
-/// As much as is read of what it says on standard error.
-const MOST_ERRORS: usize = 1 << 16;
 
 /// One node, ready to be told what to do.
 pub(super) struct Talk {
@@ -46,7 +41,7 @@ pub(super) struct Talk {
     child: Child,
     stdin: Option<ChildStdin>,
     said: Receiver<Say>,
-    errors: File,
+    errors: Scratch,
 }
 
 /// What a node says of what is in force.
@@ -75,9 +70,9 @@ impl Talk {
     pub(super) fn open(node: &Node) -> Result<Self> {
         let mut command = playdead(node, &["share"])?;
         node.ssh().map_or(Ok(()), Ssh::arrive)?;
-        let errors: File = memfd_create("errors", MFdFlags::MFD_CLOEXEC).context("no room for a file")?.into();
+        let errors = Scratch::new().context("no room for a file")?;
         // A process group of its own: what a terminal sends to end us must leave us the means to heal.
-        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors.try_clone()?);
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors.end()?);
         let mut child = command.spawn().map_err(no_ssh)?;
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().context("no standard output")?;
@@ -201,9 +196,8 @@ impl Talk {
                 _ => return anyhow!("what answers there is not playdead"),
             }
         };
-        let mut said = vec![0; MOST_ERRORS];
-        let read = self.errors.read_at(&mut said, 0).unwrap_or(0);
-        let said = String::from_utf8_lossy(&said[..read]);
+        let said = self.errors.read().unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
         match self.node.ssh() {
             Some(ssh) => ssh.explain(status, &said),
             None if status.code() == Some(4) => Missing(last_line(&said).to_owned()).into(),

@@ -9,6 +9,7 @@ use super::guard::{Go, Guard};
 use super::player::{Failure, Player};
 use super::undo::{Doer, Last, NotEnded, Undo, carry_out_all};
 use super::world::World;
+use crate::cluster::ANSWER;
 use crate::commands::threads::at_once;
 use crate::commands::{heal, hosts};
 use crate::record::{Event, Record};
@@ -113,7 +114,7 @@ pub(super) fn put_right(world: &World, record: &Record) -> Result<()> {
         }
     }
     for seat in world.seats.iter().filter(|seat| seat.node.ssh().is_some()) {
-        let (_, document) = hosts::pass_to(&seat.node, &["heal", "--json"], true)?;
+        let document = hosts::pass_to(&seat.node, &["heal", "--json"], Some(ANSWER + LETTING_GO))?.document()?;
         let healed = document.as_ref().and_then(|document| document["healed"].as_array());
         for name in healed.into_iter().flatten().filter_map(|healed| healed["name"].as_str()) {
             note(format!("before the start: healed {name} on {}", seat.node.name));

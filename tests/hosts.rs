@@ -167,7 +167,9 @@ fn a_login_that_hangs_is_given_up_and_ends_with_who_waits_for_it() {
     let nodes = hosts.write("checked.toml", &text.concat());
     // Whoever is killed can end no connection that is shared.
     for (signal, left) in [(Signal::SIGTERM, "ssh"), (Signal::SIGINT, "ssh"), (Signal::SIGKILL, "ssh\0")] {
-        for line in ["--node b status", "partition a b --for 9s", "quorum --timeout 9s"] {
+        for line in
+            ["--node b status", "partition a b --for 9s", "partition --isolate a --for 9s", "quorum --timeout 9s"]
+        {
             let waiting = hosts.start("x", &format!("--nodes {nodes} {line}"));
             std::thread::sleep(Duration::from_secs(1));
             assert!(hosts.has_ssh("x", "ssh\0"), "{line}");
@@ -215,6 +217,18 @@ fn a_result_that_cannot_be_written_leaves_nothing_in_force() {
         assert!(said.contains("No space left on device") && said.contains("; healed on a, b"), "{line}: {said}");
         assert_eq!(THREE.map(|host| hosts.listed(host)), ["", "", ""], "{line}: {said}");
     }
+}
+
+/// As `doctor` does where something is missing.
+#[test]
+fn what_a_host_says_with_the_code_for_what_is_missing_is_shown() {
+    let hosts = Hosts::up();
+    let nodes = hosts.nodes("");
+    hosts.pretend("a", "[ \"$3\" != --json ] || exec echo '{\"usable\":false}'; echo missing; exit 4\n");
+    let output = hosts.run("x", &format!("--nodes {nodes} --node a --node b doctor"));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.code() == Some(4) && said.starts_with("missing\n") && said.contains("kernel"), "{output:?}");
+    assert!(!hosts.json("x", &format!("--nodes {nodes} --node a --node b doctor"))["usable"].as_bool().unwrap());
 }
 
 #[test]

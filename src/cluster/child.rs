@@ -42,7 +42,9 @@ impl Scratch {
     /// # Errors
     /// When there is no room for it.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(memfd_create("output", MFdFlags::MFD_CLOEXEC)?.into()))
+        // Where no other kind may be made (`vm.memfd_noexec`, Linux 6.3): one that nobody can run.
+        let sealed = memfd_create("output", MFdFlags::MFD_CLOEXEC | MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL));
+        Ok(Self(sealed.or_else(|_| memfd_create("output", MFdFlags::MFD_CLOEXEC))?.into()))
     }
 
     /// The end that a program gets.

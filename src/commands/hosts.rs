@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Error, Result, anyhow, bail};
 use serde_json::Value;
 
-use super::hold::Signals;
 use super::partition::{self, PartitionArgs};
 use super::share::{Part, Share};
 use super::threads::at_once;
@@ -51,15 +50,14 @@ impl std::error::Error for NotAll {}
 /// A partition between nodes of which some are on other hosts.
 pub(super) fn partition(typed: &PartitionArgs, nodes: &[Node], json: bool) -> Result<ExitCode> {
     let lease = lease(typed.lifetime.lasting(!typed.under.command.is_empty()))?;
-    let partition = partition::partition(typed, &seats(nodes, typed.isolate.is_some())?)?;
     let logins = Logins::begin()?;
+    let partition = partition::partition(typed, &seats(nodes, typed.isolate.is_some())?)?;
     let (mut ready, name) = rehearse_cut(typed, &partition, nodes, lease)?;
     if typed.dry_run {
         return dry_run(&partition, &ready, json).map(|()| ExitCode::SUCCESS);
     }
     // Whoever ends this process before has changed nothing.
-    let mut signals = Signals::catch()?;
-    drop(logins);
+    let mut signals = logins.give_way()?;
     let done = commit(&mut ready, lease, || signals.have_ended())?;
     let (groups, lifetime) = (partition.shown_groups(), shown::lifetime(Lifetime::Lease(lease)));
     let result = if json {

@@ -270,7 +270,7 @@ fn name_to_path(name: &str) -> Result<PathBuf> {
 
 /// Without it nothing that is there can be told from what is not.
 fn has_proc() -> bool {
-    Path::new("/proc/self").exists()
+    Path::new("/proc/version").exists()
 }
 
 fn cannot_open(path: &Path, error: std::io::Error) -> anyhow::Error {

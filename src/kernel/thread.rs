@@ -6,7 +6,7 @@ use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::{getpid, getppid};
 
 use super::privilege::before_exec;
@@ -36,8 +36,16 @@ pub fn start_in<'scope, T: Send + 'scope>(
 pub fn ends_with_this(command: &mut Command) -> &mut Command {
     let parent = getpid();
     before_exec(command, move || {
+        // What this process does at SIGTERM is no end of the other, until it is the program.
+        reset_to_default(Signal::SIGTERM)?;
         set_pdeathsig(Signal::SIGTERM)?;
         // It may have ended before it was asked for.
         if getppid() == parent { Ok(()) } else { Err(Errno::ESRCH.into()) }
     })
+}
+
+#[expect(unsafe_code, reason = "nix calls setting a signal unsafe for its handlers, of which the default has none")]
+fn reset_to_default(of: Signal) -> nix::Result<()> {
+    // SAFETY: no handler is set, and signal(2) may be called between fork and exec.
+    unsafe { signal(of, SigHandler::SigDfl) }.map(drop)
 }

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{ExitCode, ExitStatus, Stdio};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -12,7 +12,6 @@ use super::talk::playdead;
 use super::{Lifetime, Logins, Part, commit, dry_rules, lease, rehearse, tell};
 use crate::cluster::{self, ANSWER, Node, Scratch, Ssh, no_ssh};
 use crate::commands::cli::{Cli, FaultArgs, Verb};
-use crate::commands::hold::Signals;
 use crate::commands::plan::check_usage;
 use crate::commands::threads::at_once;
 use crate::commands::{Usage, broken, is_of, nodes, out, shown};
@@ -23,6 +22,13 @@ use crate::record::plain;
 
 /// Does what was typed, if some of its places are on other hosts.
 pub(in super::super) fn run(cli: &Cli) -> Result<Option<ExitCode>> {
+    // They say themselves that no place may be named, or need none.
+    if matches!(
+        cli.verb,
+        Verb::Partition(_) | Verb::Run(_) | Verb::Lab(_) | Verb::Explain(_) | Verb::Generate(_) | Verb::Guard
+    ) {
+        return Ok(None);
+    }
     let Some(file) = cli.place.nodes.as_ref().filter(|_| !cli.place.node.is_empty()) else { return Ok(None) };
     let all = nodes::of_file(file)?;
     let nodes: Vec<_> = cli
@@ -38,14 +44,10 @@ pub(in super::super) fn run(cli: &Cli) -> Result<Option<ExitCode>> {
     }
     let logins = Logins::begin()?;
     let pass_to_one = || match &nodes[..] {
-        [node] => pass_on(node, cli.json),
+        [node] => pass_on(node, cli.json).with_context(|| node.name.clone()),
         _ => Err(Usage("this looks from one place: name one".into()).into()),
     };
     let done = match &cli.verb {
-        // They say themselves that no place may be named, or need none.
-        Verb::Partition(_) | Verb::Run(_) | Verb::Lab(_) | Verb::Explain(_) | Verb::Generate(_) | Verb::Guard => {
-            return Ok(None);
-        }
         Verb::Flap(_) | Verb::Quorum(_) | Verb::Share | Verb::Look => {
             bail!(Usage(format!("this is not done on another host ({ssh}): name nodes of this machine")));
         }
@@ -106,22 +108,24 @@ fn pass(nodes: &[Node], json: bool, limit: Option<Duration>) -> Result<ExitCode>
     let words = words(json)?;
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     let passing = nodes.iter().map(|node| || pass_to(node, &words, limit)).collect();
-    let (mut code, mut documents, mut failed) = (0, Vec::new(), Vec::new());
+    let (mut code, mut printed, mut documents, mut failed) = (0, String::new(), Vec::new(), Vec::new());
     for (node, passed) in nodes.iter().zip(at_once(passing)) {
         let shown = passed.and_then(|passed| {
             code = code.max(passed.code);
             eprint(&passed.notes);
             if json {
-                passed.document().map(|document| documents.extend(document))
+                documents.extend(passed.document()?);
             } else {
-                out::print(&passed.printed)
+                printed += &passed.printed;
             }
+            Ok(())
         });
         failed.extend(shown.err().map(|error| error.context(node.name.clone())));
     }
     if !documents.is_empty() {
-        out::print_json(&merged(documents))?;
+        printed = out::json(&merged(documents));
     }
+    out::print(&printed)?;
     match failed.len() {
         0 => Ok(code.into()),
         1 => Err(failed.remove(0)),
@@ -151,20 +155,27 @@ impl Passed {
 
 /// Waits for its end, but no longer than `limit` after the login.
 pub(in super::super) fn pass_to(node: &Node, words: &[&str], limit: Option<Duration>) -> Result<Passed> {
-    let mut command = playdead(node, words)?;
-    node.ssh().map_or(Ok(()), Ssh::arrive)?;
-    let Some(output) = cluster::output(&mut command, limit).map_err(no_ssh)? else {
+    let Some(output) = cluster::output(&mut arrived(node, words)?, limit).map_err(no_ssh)? else {
         bail!("no answer in {} s", limit.unwrap_or_default().as_secs());
     };
     let [printed, notes] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
-    Ok(Passed { code: code(node, output.status, &notes)?, printed, notes })
+    // `doctor` says by its code that something is missing, which is no failure to say what.
+    let is_doctors = output.status.code() == Some(4) && !printed.is_empty();
+    let code = if is_doctors { 4 } else { code(node, output.status, &notes)? };
+    Ok(Passed { code, printed, notes })
+}
+
+/// playdead on the host of a node that can be logged in to.
+fn arrived(node: &Node, words: &[&str]) -> Result<Command> {
+    let command = playdead(node, words)?;
+    node.ssh().map_or(Ok(()), Ssh::arrive)?;
+    Ok(command)
 }
 
 /// The same of one that prints for as long as it runs: each line as it comes.
 fn pass_on(node: &Node, json: bool) -> Result<ExitCode> {
     let words = words(json)?;
-    let mut command = playdead(node, &words.iter().map(String::as_str).collect::<Vec<_>>())?;
-    node.ssh().map_or(Ok(()), Ssh::arrive)?;
+    let mut command = arrived(node, &words.iter().map(String::as_str).collect::<Vec<_>>())?;
     let errors = Scratch::new()?;
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.end()?);
     let mut child = ends_with_this(&mut command).spawn().map_err(no_ssh)?;
@@ -239,8 +250,7 @@ fn fault(nodes: &[Node], all: &[Node], kind: Kind, typed: &FaultArgs, json: bool
         return print.map(|()| ExitCode::SUCCESS);
     }
     // Whoever ends this process before has changed nothing.
-    let mut signals = Signals::catch()?;
-    drop(logins);
+    let mut signals = logins.give_way()?;
     let done = commit(&mut ready, lease, || signals.have_ended())?;
     if json {
         let mut document = json!({ "format": shown::FORMAT });

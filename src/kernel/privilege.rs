@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::prctl::{get_no_new_privs, set_no_new_privs};
+use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::{Uid, User, geteuid, getgrouplist, setgid, setgroups, setuid};
 
 use super::machine::Rights;
@@ -62,6 +63,13 @@ impl Privilege {
 fn groups(user: &User) -> Vec<nix::unistd::Gid> {
     let name = CString::new(user.name.as_str()).unwrap_or_default();
     getgrouplist(&name, user.gid).unwrap_or_else(|_| vec![user.gid])
+}
+
+/// For between fork and exec: what this process does at that signal is forgotten.
+#[expect(unsafe_code, reason = "nix calls setting a signal unsafe for its handlers, of which the default has none")]
+pub(super) fn reset_to_default(of: Signal) -> nix::Result<()> {
+    // SAFETY: no handler is set, and signal(2) may be called between fork and exec.
+    unsafe { signal(of, SigHandler::SigDfl) }.map(drop)
 }
 
 /// Has the program's process do that before it becomes the program: system calls, and nothing else.

@@ -6,10 +6,10 @@ use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::signal::Signal;
 use nix::unistd::{getpid, getppid};
 
-use super::privilege::before_exec;
+use super::privilege::{before_exec, reset_to_default};
 
 const NO_MORE: &str = "cannot make a thread";
 
@@ -42,10 +42,4 @@ pub fn ends_with_this(command: &mut Command) -> &mut Command {
         // It may have ended before it was asked for.
         if getppid() == parent { Ok(()) } else { Err(Errno::ESRCH.into()) }
     })
-}
-
-#[expect(unsafe_code, reason = "nix calls setting a signal unsafe for its handlers, of which the default has none")]
-fn reset_to_default(of: Signal) -> nix::Result<()> {
-    // SAFETY: no handler is set, and signal(2) may be called between fork and exec.
-    unsafe { signal(of, SigHandler::SigDfl) }.map(drop)
 }

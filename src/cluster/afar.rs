@@ -4,13 +4,13 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::ask::{Answer, Live, Quorum};
+use super::child::wait;
 use super::look::{View, look};
 use super::nodes::{Check, Commands, Node, Seat};
 use super::ssh::{Ssh, no_ssh};
@@ -18,7 +18,6 @@ use crate::kernel::netns::NetNs;
 
 /// How long logging in may take on top of what the members may.
 const LOGIN: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(2);
 
 /// What a host is asked: what do you see of yourself?
 #[derive(Debug, Serialize, Deserialize)]
@@ -84,13 +83,8 @@ fn ask(ssh: &Ssh, node: &Node, members: &[&Seat], patience: Duration) -> Result<
     // It may have ended without reading; its end tells why.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(&serde_json::to_vec(&question).unwrap_or_default()));
     // What it prints fits into a pipe.
-    while child.try_wait()?.is_none() {
-        if Instant::now() >= until {
-            child.kill()?;
-            child.wait()?;
-            bail!("{ssh}: no answer in {:.1} s", (patience + LOGIN).as_secs_f64());
-        }
-        thread::sleep(PAUSE);
+    if wait(&mut child, until).is_none() {
+        bail!("{ssh}: no answer in {:.1} s", (patience + LOGIN).as_secs_f64());
     }
     let output = child.wait_with_output()?;
     if !output.status.success() {

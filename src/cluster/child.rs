@@ -31,7 +31,7 @@ pub fn output(command: &mut Command, limit: Option<Duration>) -> io::Result<Opti
         None => Some(child.wait()?),
     };
     let Some(status) = status else { return Ok(None) };
-    Ok(Some(Output { status, stdout: stdout.read()?, stderr: stderr.read()? }))
+    Ok(Some(Output { status, stdout: stdout.read(usize::MAX)?, stderr: stderr.read(usize::MAX)? }))
 }
 
 /// Somewhere for a program to print to: unlike a pipe it is never full, and ends with the program that is waited for, not
@@ -55,13 +55,13 @@ impl Scratch {
         Ok(self.0.try_clone()?.into())
     }
 
-    /// What is there by now.
+    /// What is there by now, but no more than so many bytes.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn read(&self) -> io::Result<Vec<u8>> {
+    pub fn read(&self, most: usize) -> io::Result<Vec<u8>> {
         let len = usize::try_from(self.0.metadata()?.len()).map_err(io::Error::other)?;
-        let mut all = vec![0; len];
+        let mut all = vec![0; len.min(most)];
         self.0.read_exact_at(&mut all, 0)?;
         Ok(all)
     }

@@ -85,8 +85,8 @@ impl Ssh {
     }
 
     /// `BatchMode`: nobody is there to be asked for a password. What the user's own configuration runs instead of a shell
-    /// (`RemoteCommand`) is not run. All that is run for one playdead shares a connection,
-    /// and one that is dead is given up after 15 s.
+    /// (`RemoteCommand`) is not run. All that is run for one playdead shares a connection, and one that is dead is given up
+    /// after 15 s.
     fn command<'a>(&self, words: impl Iterator<Item = &'a str>) -> Command {
         let mut ssh = Command::new("ssh");
         if let Some(config) = &self.config {

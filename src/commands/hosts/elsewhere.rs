@@ -2,15 +2,15 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 
-use super::talk::playdead;
+use super::talk::{MOST_ERRORS, arrived, explain};
 use super::{Lifetime, Logins, Part, commit, dry_rules, lease, rehearse, tell};
-use crate::cluster::{self, ANSWER, Node, Scratch, Ssh, no_ssh};
+use crate::cluster::{self, ANSWER, Node, Scratch, no_ssh};
 use crate::commands::cli::{Cli, FaultArgs, Verb};
 use crate::commands::plan::check_usage;
 use crate::commands::threads::at_once;
@@ -165,13 +165,6 @@ pub(in super::super) fn pass_to(node: &Node, words: &[&str], limit: Option<Durat
     Ok(Passed { code, printed, notes })
 }
 
-/// playdead on the host of a node that can be logged in to.
-fn arrived(node: &Node, words: &[&str]) -> Result<Command> {
-    let command = playdead(node, words)?;
-    node.ssh().map_or(Ok(()), Ssh::arrive)?;
-    Ok(command)
-}
-
 /// The same of one that prints for as long as it runs: each line as it comes.
 fn pass_on(node: &Node, json: bool) -> Result<ExitCode> {
     let words = words(json)?;
@@ -187,7 +180,7 @@ fn pass_on(node: &Node, json: bool) -> Result<ExitCode> {
         }
     }
     let status = child.wait()?;
-    let notes = String::from_utf8_lossy(&errors.read()?).into_owned();
+    let notes = String::from_utf8_lossy(&errors.read(MOST_ERRORS)?).into_owned();
     let code = code(node, status, &notes)?;
     eprint(&notes);
     Ok(code.into())
@@ -205,11 +198,7 @@ fn eprint(notes: &str) {
 }
 
 fn failure(node: &Node, status: ExitStatus, said: &str) -> anyhow::Error {
-    let error = match node.ssh() {
-        Some(ssh) => ssh.explain(status, said),
-        None if status.code() == Some(4) => Missing(cluster::last_line(said).to_owned()).into(),
-        None => anyhow!("{}", cluster::last_line(said)),
-    };
+    let error = explain(node, status, said);
     let is_usage = status.code() == Some(2) && !is_of::<Missing>(&error);
     if is_usage { Usage(format!("{error:#}")).into() } else { error }
 }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::IpAddr;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,6 +24,8 @@ const PREPARING: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(5);
 /// How often it is asked what its clock shows; the quickest answer is the best.
 const TIMES: usize = 5;
+/// As much as is read of what it says on standard error.
+pub(super) const MOST_ERRORS: usize = 1 << 16;
 
 /// One node, ready to be told what to do.
 pub(super) struct Talk {
@@ -68,8 +70,7 @@ pub(super) enum Came {
 impl Talk {
     /// Logs in, hears what is there, and compares the clocks. Nothing changes there.
     pub(super) fn open(node: &Node) -> Result<Self> {
-        let mut command = playdead(node, &["share"])?;
-        node.ssh().map_or(Ok(()), Ssh::arrive)?;
+        let mut command = arrived(node, &["share"])?;
         let errors = Scratch::new().context("no room for a file")?;
         // A process group of its own: what a terminal sends to end us must leave us the means to heal.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors.end()?);
@@ -196,13 +197,8 @@ impl Talk {
                 _ => return anyhow!("what answers there is not playdead"),
             }
         };
-        let said = self.errors.read().unwrap_or_default();
-        let said = String::from_utf8_lossy(&said);
-        match self.node.ssh() {
-            Some(ssh) => ssh.explain(status, &said),
-            None if status.code() == Some(4) => Missing(last_line(&said).to_owned()).into(),
-            None => anyhow!("{}", last_line(&said)),
-        }
+        let said = self.errors.read(MOST_ERRORS).unwrap_or_default();
+        explain(&self.node, status, &String::from_utf8_lossy(&said))
     }
 }
 
@@ -217,6 +213,22 @@ impl Drop for Talk {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Why playdead in the node's place did not end well; `said` is what came on standard error.
+pub(super) fn explain(node: &Node, status: ExitStatus, said: &str) -> Error {
+    match node.ssh() {
+        Some(ssh) => ssh.explain(status, said),
+        None if status.code() == Some(4) => Missing(last_line(said).to_owned()).into(),
+        None => anyhow!("{}", last_line(said)),
+    }
+}
+
+/// The same as [`playdead`], on a host that can be logged in to.
+pub(super) fn arrived(node: &Node, words: &[&str]) -> Result<Command> {
+    let command = playdead(node, words)?;
+    node.ssh().map_or(Ok(()), Ssh::arrive)?;
+    Ok(command)
 }
 
 /// playdead with these words in the node's place, wherever that is.
